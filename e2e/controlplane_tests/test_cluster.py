@@ -11,6 +11,7 @@ import yaml
 
 from controlplane.cluster import ControlPlane
 from controlplane.machines.machine import Machine, MachineError
+from controlplane.programs import build
 from controlplane_tests.conftest import PROBE_IMAGE, until
 from minicluster.pids import start_ticks
 from testbed.hardware import TWO_NODES, FakeNode
@@ -67,7 +68,9 @@ def test_nodes_have_the_requested_properties(cluster: ControlPlane) -> None:
     nodes = json.loads(cluster.kubectl("get", "nodes", "-l", "gpu=on", "-o", "json"))["items"]
 
     assert [node.name for node in TWO_NODES] == [node["metadata"]["name"] for node in nodes]
-    assert {"v1.34.4"} == {node["status"]["nodeInfo"]["kubeletVersion"] for node in nodes}
+    assert {build.KUBERNETES[build.DEFAULT_KUBERNETES]} == {
+        node["status"]["nodeInfo"]["kubeletVersion"] for node in nodes
+    }
     addresses = [node["status"]["addresses"][0] for node in nodes]
     assert [("InternalIP", "10.99.0.11"), ("InternalIP", "10.99.0.12")] == [
         (address["type"], address["address"]) for address in addresses

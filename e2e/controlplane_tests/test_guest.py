@@ -3,13 +3,14 @@ A guest beside a cluster: its kernel has control groups of version 2 alone, and 
 """
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from controlplane import nvidia
-from controlplane.cluster import ControlPlane
+from controlplane.cluster import DRIVER, ControlPlane
 from controlplane.guest import kernel
 from controlplane.guest.kernel import Guest
 from controlplane.guest.node import GuestNode
@@ -23,6 +24,19 @@ pytestmark = [
 ]
 RESOURCE = "guest.test/device"
 DEVICE = "guest.test/gpu=one"
+
+LIMIT = """
+import sys
+from pathlib import Path
+import pynvml
+from testbed.hardware import FIRST_DRIVER_WITH_LIMITS, FakeDriver
+
+FakeDriver(Path(sys.argv[1])).load(version=FIRST_DRIVER_WITH_LIMITS)
+pynvml.nvmlInit()
+limits = pynvml.c_nvmlSetMemoryLimits_v1_t(sys.argv[2].encode(), 2000 << 20, 2000 << 20)
+pynvml.nvmlDeviceSetMemoryLimits_v1(pynvml.nvmlDeviceGetHandleByIndex(0), limits)
+"""
+"""Loads a driver that holds limits, and sets one of 2000 MiB."""
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +110,22 @@ def test_container_has_its_limits_on_its_leaf_group(node: GuestNode, guest: Gues
     assert "25000 100000\n" == guest.run(["cat", str(Path(leaf).with_name("cpu.max"))])
     [pid] = guest.run(["cat", str(Path(leaf).with_name("cgroup.procs"))]).split()
     assert "/usr/local/bin/probe" in guest.run(["cat", f"/proc/{pid}/cmdline"])
+
+
+def test_driver_holds_the_limit_of_a_group_for_a_program_without_environment(guest: Guest) -> None:
+    """No library is preloaded, and the group is a real one. A program outside it sees the whole device."""
+    group = "/sys/fs/cgroup/limited"
+    guest.run(["sh", "-c", f"mkdir {group}; echo FAKE_DRIVER_DIR={nvidia.HARDWARE} >/run/fake-driver.env"])
+    guest.run([sys.executable, "-c", LIMIT, nvidia.HARDWARE, group], {"LD_LIBRARY_PATH": str(DRIVER)})
+    hold = f"exec env -i LD_LIBRARY_PATH={DRIVER} {sys.executable} -m workloads.gpu_hold --mib 1000 --then-mib 3000"
+
+    inside = guest.run(["sh", "-c", f"echo $$ >{group}/cgroup.procs; {hold} --seconds 0"])
+    outside = guest.run(["sh", "-c", f"{hold} --seconds 0"])
+
+    assert ["allocated 1000 MiB of 2000 MiB visible", "cuMemAlloc(3000 MiB): CUDA_ERROR_OUT_OF_MEMORY"] == (
+        inside.splitlines()
+    )
+    assert ["allocated 1000 MiB of 40960 MiB visible", "allocated 3000 MiB more"] == outside.splitlines()
 
 
 def test_guest_ends_with_its_machine(cluster: ControlPlane) -> None:
