@@ -1,6 +1,7 @@
 """What people ask: why a Pod is where it is, or nowhere, and what would change that."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,48 @@ def test_whole_device_is_offered_a_part_where_no_device_is_idle() -> None:
         "with nvidia.com/gpumem 30000 instead of a whole device's and nvidia.com/gpucores 40 instead of 100 "
         "in container app"
     ) == whats(report)[0]
+
+
+def test_least_pair_is_named_where_no_change_alone_helps() -> None:
+    """Three devices of 50000 MiB on Nodes of two devices of 40000 MiB."""
+    cluster = a_cluster(
+        *(
+            a_node(name, a_device(f"{name}-a", memory_mib=40000), a_device(f"{name}-b", memory_mib=40000))
+            for name in "ab"
+        )
+    )
+
+    report = asked(cluster, a_pod("p", a_container("train", gpu=3, gpumem=50000)))
+
+    assert [
+        "with nvidia.com/gpu 2 instead of 3 and nvidia.com/gpumem 40000 instead of 50000 in container train"
+    ] == whats(report)
+
+
+def test_pair_that_leaves_more_is_chosen() -> None:
+    """One device of 75000 MiB is a larger part of three than two of 20000 MiB are."""
+    cluster = a_cluster(
+        a_node("large", a_device("GPU-l", memory_mib=75000)),
+        a_node("small", a_device("GPU-a", memory_mib=20000), a_device("GPU-b", memory_mib=20000)),
+    )
+
+    report = asked(cluster, a_pod("p", a_container("train", gpu=3, gpumem=80000)))
+
+    assert [
+        "with nvidia.com/gpu 1 instead of 3 and nvidia.com/gpumem 75000 instead of 80000 in container train"
+    ] == whats(report)
+
+
+def test_pair_may_be_of_two_containers() -> None:
+    """Each asks for more than any device has."""
+    cluster = a_cluster(a_node("n1", a_device("GPU-a", memory_mib=40000), a_device("GPU-b", memory_mib=40000)))
+
+    report = asked(cluster, a_pod("p", a_container("a", gpu=1, gpumem=50000), a_container("b", gpu=1, gpumem=60000)))
+
+    assert [
+        "with nvidia.com/gpumem 40000 instead of 50000 in container a and nvidia.com/gpumem 40000 instead of 60000 "
+        "in container b"
+    ] == whats(report)
 
 
 def test_fewer_devices_quota_and_cordon_are_found() -> None:
@@ -286,10 +329,11 @@ def test_every_change_that_is_named_helps(count: int, memory_mib: int, taken: li
     assert (report.verdict == "fits") == fits(count, memory_mib)
     for change in report.changes:
         if change.kind == "amount":
-            resource, fewer = change.what.split()[1], int(change.what.split()[2])
-            low = {"nvidia.com/gpu": (fewer, memory_mib), "nvidia.com/gpumem": (count, fewer)}[resource]
-            more = (low[0] + (resource == "nvidia.com/gpu"), low[1] + (resource == "nvidia.com/gpumem"))
-            assert (True, False) == (fits(*low), fits(*more))
+            lowered = {name: int(amount) for name, amount in re.findall(r"nvidia.com/(\w+) (\d+) instead", change.what)}
+            amounts = {"gpu": count, "gpumem": memory_mib, **lowered}
+            assert lowered
+            assert fits(**amounts)
+            assert not any(fits(**{**amounts, name: amount + 1}) for name, amount in lowered.items())
 
 
 # The screen

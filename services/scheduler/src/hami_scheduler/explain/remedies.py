@@ -1,14 +1,17 @@
 """
-What would let a refused Pod fit, and what is odd about the Pod as it is written.
+What would let a refused Pod fit.
 
-Each remedy is one change alone, the smallest that helps. The search changes the Pod's amounts or annotations, the
-quota, a cordon, or the Pods on a Node, and asks the same decision again, so it holds for every vendor. It runs in small
-steps with pauses, because it asks often. Neighbours: `report` shows what is found.
+Each remedy is one change alone, the smallest that helps; where none helps, it is the least pair of lower amounts. The
+search changes the Pod's amounts or annotations, the quota, a cordon, or the Pods on a Node, and asks the same decision
+again, so it holds for every vendor. It runs in small steps with pauses, because it asks often.
+Neighbours: `report` shows what is found.
 """
 
 import copy
+import math
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice, permutations
 from typing import Any
 
 import numpy as np
@@ -21,17 +24,17 @@ from hami_scheduler.state.quota import Allowance
 from hami_scheduler.state.view import ClusterView
 from hami_scheduler.values.grant import Grant, amounts_over_time
 from hami_scheduler.values.request import PodRequest, Policies, read_request
-from hami_scheduler.values.rules import device_policy_problem, node_policy_problem
 from hami_scheduler.values.vendor import VendorFrame
-from hamicommon.amounts import TEXT_SHOWN, unit_advice
-from hamicommon.quantity import INT32_MAX, whole
-from hamicommon.wire import keys
+from hamicommon.quantity import whole
 from hamicommon.wire.errors import DecodeError
 
 _NODES_TRIED = 64
 """Nodes that are tried for one change, and Nodes where Pods are removed."""
 _PODS_NAMED = 5
-_MIB = 2**20
+_PAIRS_TRIED = 32
+
+Amount = tuple[int, str]
+"""The position of a container, and a resource in it."""
 
 Object = Mapping[str, Any]
 Answer = Generator[None, None, str | None]
@@ -113,7 +116,7 @@ def changes(question: Question, view: ClusterView, names: Sequence[str]) -> Gene
     for search in (_amounts_lowered, _annotations_dropped, _quota_raised, _uncordoned, _pods_ended):
         yield
         found.extend((yield from search(question, view, names)))
-    return tuple(found)
+    return tuple(found or (yield from _least_pair(question, view, names)))
 
 
 Search = Generator[None, None, list[Change]]
@@ -129,41 +132,87 @@ def _amounts_lowered(question: Question, view: ClusterView, names: Sequence[str]
             best = yield from _largest_that_fits(question, view, names, position, resource)
             if best is not None:
                 has_part = has_part or resource not in counts
-                found.append(Change("amount", _lowered(question, position, {resource: best[0]}), best[1]))
+                found.append(_lowered_by(question, _Lowered({(position, resource): best[0]}, best[1])))
         if not has_part:
-            found += yield from _both_lowered(question, view, names, position)
+            found += yield from _part_of_device(question, view, names, position)
     return found
 
 
-def _both_lowered(question: Question, view: ClusterView, names: Sequence[str], position: int) -> Search:
+def _part_of_device(question: Question, view: ClusterView, names: Sequence[str], position: int) -> Search:
     """Find the largest part of a device that fits: memory first, then compute."""
     asked = {each.vendor for each in question.request.containers[position].requests}
     amounts = amounts_in(container_at(question.pod, position))
     for frame in question.vendors:
         memory, cores = frame.vendor.memory_resource_name, frame.vendor.core_resource_name
-        if frame.key not in asked or not memory or cores not in amounts:
-            continue
-        part = question.changed(_with_amount(question.pod, position, cores, 1))
-        largest = (yield from _largest_that_fits(part, view, names, position, memory)) if part else None
-        if part is None or largest is None:
-            continue
-        least = question.changed(_with_amount(question.pod, position, memory, largest[0]))
-        most = (yield from _largest_that_fits(least, view, names, position, cores)) if least else None
-        lowered = {memory: largest[0], cores: most[0] if most else 1}
-        return [Change("amount", _lowered(question, position, lowered), most[1] if most else largest[1])]
+        if frame.key in asked and memory and cores in amounts:
+            pair = yield from _pair_lowered(question, view, names, (position, memory), (position, cores))
+            if pair is not None:
+                return [_lowered_by(question, pair)]
     return []
 
 
-def _lowered(question: Question, position: int, amounts: Mapping[str, int]) -> str:
-    """Return a phrase: the container at *position* with *amounts* instead of its own."""
-    before = amounts_in(container_at(question.pod, position))
-    parts = [
-        f"{name} {amount} instead of {before[name]}"
-        if name in before
-        else f"{name} {amount} instead of a whole device's"
-        for name, amount in amounts.items()
+@dataclass(frozen=True, slots=True)
+class _Lowered:
+    """Amounts that fit together, and the Node."""
+
+    amounts: Mapping[Amount, int]
+    node: str
+
+    def kept(self, question: Question) -> float:
+        """Return the product of the parts that are left of the amounts, 1 for a whole device's."""
+        asked = {amount: whole(_asked(question, *amount) or 0) or 0 for amount in self.amounts}
+        return math.prod(left / asked[amount] for amount, left in self.amounts.items() if asked[amount])
+
+
+def _least_pair(question: Question, view: ClusterView, names: Sequence[str]) -> Search:
+    """Find the two amounts that fit if both are lowered, and of which the largest parts are left."""
+    every = [
+        (position, resource)
+        for position in range(len(question.request.containers))
+        for resource in _resources(question, position)
     ]
-    return f"with {' and '.join(parts)} in container {question.request.containers[position].name}"
+    best: _Lowered | None = None
+    for first, second in islice(permutations(every, 2), _PAIRS_TRIED):
+        found = yield from _pair_lowered(question, view, names, first, second)
+        if found is not None and (best is None or found.kept(question) > best.kept(question)):
+            best = found
+    if best is None:
+        return []
+    in_order = {amount: best.amounts[amount] for amount in every if amount in best.amounts}
+    return [_lowered_by(question, _Lowered(in_order, best.node))]
+
+
+def _pair_lowered(
+    question: Question, view: ClusterView, names: Sequence[str], first: Amount, second: Amount
+) -> Generator[None, None, _Lowered | None]:
+    """Return the largest *first* that fits with any *second*, with the largest *second* that fits beside it."""
+    least = question.changed(_with_amount(question.pod, *second, 1))
+    most_first = (yield from _largest_that_fits(least, view, names, *first)) if least else None
+    if most_first is None:
+        return None
+    rest = question.changed(_with_amount(question.pod, *first, most_first[0]))
+    most_second = (yield from _largest_that_fits(rest, view, names, *second)) if rest else None
+    amount, node = most_second or (1, most_first[1])
+    return _Lowered({first: most_first[0], second: amount}, node)
+
+
+def _lowered_by(question: Question, lowered: _Lowered) -> Change:
+    """Return the change to *lowered*, in words."""
+    by_container: dict[int, list[str]] = {}
+    for (position, resource), amount in lowered.amounts.items():
+        before = _asked(question, position, resource)
+        instead = "a whole device's" if before is None else before
+        by_container.setdefault(position, []).append(f"{resource} {amount} instead of {instead}")
+    texts = (
+        f"{' and '.join(parts)} in container {question.request.containers[position].name}"
+        for position, parts in by_container.items()
+    )
+    return Change("amount", f"with {' and '.join(texts)}", lowered.node)
+
+
+def _asked(question: Question, position: int, resource: str) -> Any:
+    """Return the amount of *resource* that a container names, None if it names none."""
+    return amounts_in(container_at(question.pod, position)).get(resource)
 
 
 def _resources(question: Question, position: int) -> Iterator[str]:
@@ -184,7 +233,7 @@ def _largest_that_fits(
     question: Question, view: ClusterView, names: Sequence[str], position: int, resource: str
 ) -> Generator[None, None, tuple[int, str] | None]:
     """Return the largest smaller amount that fits, and the Node. It assumes that less fits if more does."""
-    asked = amounts_in(container_at(question.pod, position)).get(resource)
+    asked = _asked(question, position, resource)
     limit = whole(asked) if asked is not None else _most_memory(view.ledger)
     best: tuple[int, str] | None = None
     low, high = 1, (limit or 0) - 1
@@ -345,72 +394,3 @@ def _with_amount(pod: Object, position: int, resource: str, amount: int) -> Obje
     container: Any = container_at(changed, position)
     container["resources"] = resources
     return changed
-
-
-# What is odd about the Pod as it is written
-
-
-def policy_hints(question: Question) -> Iterator[str]:
-    """Yield each policy annotation that names no policy, and what counts instead, as in HAMi."""
-    annotations = (question.pod.get("metadata") or {}).get("annotations") or {}
-    node, device = annotations.get(keys.NODE_SCHEDULER_POLICY), annotations.get(keys.GPU_SCHEDULER_POLICY)
-    problem = None if node is None else node_policy_problem(node)
-    if problem:
-        yield f"{keys.NODE_SCHEDULER_POLICY}: {problem}; the annotation counts as binpack"
-    problem = None if device is None else device_policy_problem(device)
-    if problem:
-        words = ", ".join(question.request.device_policy.words)
-        yield f"{keys.GPU_SCHEDULER_POLICY}: {problem}; the annotation counts as {words}"
-
-
-def amount_hints(question: Question) -> Iterator[str]:
-    """Yield the resources that a container names without asking for a device, and why."""
-    for position, container in enumerate(question.request.containers):
-        amounts = amounts_in(container_at(question.pod, position))
-        asked = {each.vendor: each for each in container.requests}
-        for frame in question.vendors:
-            named = [name for name in frame.vendor.resource_names if name in amounts]
-            if named and frame.key not in asked:
-                problems = [problem for name in named if (problem := _problem(frame, name, amounts[name]))]
-                yield (
-                    f"container {container.name} names {', '.join(named)} and asks for no {frame.key} device: "
-                    f"{'; '.join(problems) or _incomplete(frame)}"
-                )
-            elif named and asked[frame.key].memory_mib >= _MIB:
-                memory = frame.vendor.memory_resource_name
-                advice = _advice(frame, memory, amounts.get(memory, ""))
-                if advice:
-                    yield f"container {container.name} asks for more memory than any device has{advice}"
-        for name in sorted(amounts.keys() & question.left_out.keys()):
-            yield (
-                f"container {container.name} names {name}, which this scheduler leaves alone: it runs without "
-                f"{question.left_out[name]}"
-            )
-
-
-def _incomplete(frame: VendorFrame) -> str:
-    return (
-        f"{frame.count_resource} must be above 0. The webhook completes requests; "
-        "`kubectl create --dry-run=server -o json` shows the Pod as it does"
-    )
-
-
-def _problem(frame: VendorFrame, name: str, text: Any) -> str | None:
-    """Return what is wrong with one amount, as the webhook words it; 0 is valid here."""
-    most, value = INT32_MAX // (_unit_mib(frame, name) or 1), whole(text)
-    if value is not None and 0 <= value <= most:
-        return None
-    advice = _advice(frame, name, text)
-    return f"{name} value {str(text)[:TEXT_SHOWN]} must be an integer between 0 and {most}{advice}"
-
-
-def _advice(frame: VendorFrame, name: str, text: Any) -> str:
-    """Return what to write instead of an amount of memory, empty for other resources."""
-    unit_mib = _unit_mib(frame, name)
-    return unit_advice(text, unit_mib) if unit_mib else ""
-
-
-def _unit_mib(frame: VendorFrame, name: str) -> int:
-    """Return how many MiB 1 of resource *name* is, 0 if it is not memory or the unit depends on the amount."""
-    is_plain = name == frame.vendor.memory_resource_name and frame.vendor.read_memory_limit is None
-    return max(1, frame.vendor.memory_factor) if is_plain else 0

@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 from hami_scheduler.decide.bind_plan import promise
 from hami_scheduler.decide.filter import FilterResult, filter_nodes
 from hami_scheduler.decide.place_pod import Placement, try_node
-from hami_scheduler.explain.remedies import Change, Question, amount_hints, changes, policy_hints
+from hami_scheduler.explain.hints import amount_hints, policy_hints
+from hami_scheduler.explain.remedies import Change, Question, changes
 from hami_scheduler.explain.wording import Facts, choice, describe, node_sentence, summary
 from hami_scheduler.state.ledger import Ledger
 from hami_scheduler.state.view import ClusterView
@@ -88,7 +89,7 @@ class Report:
     nodes: tuple[NodeReport, ...] = ()
     """The chosen one first, then those that fit, then the others, by name."""
     changes: tuple[Change, ...] = ()
-    """Changes that let the Pod fit, each alone; empty if none helps or none is needed."""
+    """Changes that let the Pod fit, each alone, or one pair; empty if none helps or none is needed."""
     notes: tuple[str, ...] = ()
 
 

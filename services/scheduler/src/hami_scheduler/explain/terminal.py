@@ -40,7 +40,7 @@ def page(report: Shape, *, columns: int, is_coloured: bool, is_whole: bool = Fal
     )
     blocks += [table(heads, rows, columns=columns, paint=paint) for heads, rows in tables if rows]
     if report["verdict"] == "refused" and not report["changes"]:
-        blocks.append("No single change was found after which it would fit.")
+        blocks.append("No change or pair of changes was found after which it would fit.")
     blocks += ["\n".join(_wrapped(f"note: {note}", columns)) for note in report["notes"]]
     return "\n\n".join(blocks) + "\n"
 
