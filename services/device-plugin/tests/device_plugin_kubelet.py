@@ -42,6 +42,8 @@ class Kubelet:
 
     host: Path
     registrations: list[Any] = field(default_factory=list)
+    """Those accepted, once the kubelet listens to their plugin."""
+
     granted: list[Granted] = field(default_factory=list)
     devices: dict[str, str] = field(default_factory=dict)
     """Health by replica, as last sent by the plugin."""
@@ -112,6 +114,7 @@ class Kubelet:
     async def connect(self, endpoint: str) -> None:
         """Listen to the plugin at *endpoint*, as a kubelet does after its registration."""
         await self.disconnect()
+        self.devices = {}
         self._channel = grpc.aio.insecure_channel(f"unix:{self.socket.with_name(endpoint)}")
         self.plugin = api_grpc.DevicePluginStub(self._channel)  # type: ignore[no-untyped-call]
         self._watching = asyncio.create_task(self._watch(self.plugin))
@@ -195,7 +198,6 @@ class _Registration(api_grpc.RegistrationServicer):
     async def Register(self, request: Any, context: Any) -> Any:  # noqa: N802
         if self._kubelet.refusal:
             await context.abort(grpc.StatusCode.UNKNOWN, self._kubelet.refusal)
-        self._kubelet.registrations.append(request)
         asyncio.get_running_loop().call_later(0.01, lambda: asyncio.ensure_future(self._connect(request)))
         return api.Empty()
 
@@ -204,6 +206,7 @@ class _Registration(api_grpc.RegistrationServicer):
             await self._kubelet.connect(request.endpoint)
         else:
             await self._kubelet.connect_other(request.endpoint, request.resource_name)
+        self._kubelet.registrations.append(request)
 
 
 class _PodResources(resources_grpc.PodResourcesListerServicer):

@@ -10,7 +10,7 @@ from hami_device_plugin.serve.batch import Batch
 
 async def test_each_caller_gets_its_result_or_its_error() -> None:
     """One failure does not reach the other callers."""
-    halves = Batch(lambda number: 12 / number)
+    halves: Batch[int, float] = Batch(lambda number: 12 / number)
 
     found = await asyncio.gather(*(halves(number) for number in (1, 0, 3)), return_exceptions=True)
     assert [12, ZeroDivisionError, 4] == [type(one) if isinstance(one, Exception) else one for one in found]
@@ -40,7 +40,7 @@ async def test_callers_of_the_same_time_share_a_thread() -> None:
 
 async def test_caller_that_gives_up_does_not_shift_the_results() -> None:
     """The kubelet may cancel one of the calls."""
-    batch = Batch(lambda number: number)
+    batch: Batch[int, int] = Batch(lambda number: number)
     one, other = asyncio.create_task(batch(1)), asyncio.create_task(batch(2))
     await asyncio.sleep(0)
     one.cancel()

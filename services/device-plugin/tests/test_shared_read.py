@@ -88,6 +88,6 @@ async def test_reads_keep_their_distance() -> None:
     await shared()
     source.state = 1
 
-    assert [1, 1, 1] == await asyncio.gather(shared(), shared(), shared())
+    assert [1, 1, 1] == list(await asyncio.gather(shared(), shared(), shared()))
     assert 2 == source.reads
     assert 0.2 <= time.monotonic() - began
