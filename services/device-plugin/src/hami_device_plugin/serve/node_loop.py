@@ -7,6 +7,7 @@ Neighbours: `announcement` decides about the Node, `calls` confirms Pods, `sessi
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -37,7 +38,7 @@ from hamicommon.vendor import Vendor
 RECONCILE_SECONDS = 30.0
 RETRY_SECONDS = 5.0
 BURST_SECONDS = 0.2
-"""Changes come in bursts, and one step answers those of this time."""
+"""Pods that start within this time are marked together."""
 LIBRARY_SECONDS = 600.0
 WITHDRAW_SECONDS = 3.0
 DIRECTORIES_SECONDS = 10.0
@@ -72,6 +73,7 @@ class NodeLoop:
         self._metrics = metrics
         self._cdi_root = Path(config.cdi_root)
         self._vgpu = config.vgpu_directory
+        self._to_mark = asyncio.Event()
         self.adopt(config)
 
     def adopt(self, config: Config) -> None:
@@ -90,21 +92,42 @@ class NodeLoop:
         """
         await self._view.node_reflector.synced.wait()
         await self._view.pod_reflector.synced.wait()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._announce_changes(devices, annotations))
+            group.create_task(self._mark_bursts())
+
+    async def _announce_changes(
+        self, devices: Callable[[], Sequence[Device]], annotations: Callable[[], Mapping[str, str | None]]
+    ) -> None:
+        """Announce at once, because the scheduler must not choose a device that has just failed."""
         while True:
-            await asyncio.sleep(BURST_SECONDS)
             self._view.changed.clear()
+            self._to_mark.set()
             try:
-                await self._step(devices(), annotations())
-                pause = RECONCILE_SECONDS
-            except (KubeError, HostFileError) as error:
+                if self._view.node:
+                    await self._announce(devices(), annotations(), self._view.annotations)
+            except KubeError as error:
                 logger.warning("The Node is not up to date", error=str(error))
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
-            try:
-                async with asyncio.timeout(pause):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(RECONCILE_SECONDS):
                     await self._view.changed.wait()
-            except TimeoutError:
-                continue
+
+    async def _mark_bursts(self) -> None:
+        """Mark Pods and remove specs a little later, because nothing waits for that and starts come in bursts."""
+        while True:
+            await self._to_mark.wait()
+            await asyncio.sleep(BURST_SECONDS)
+            self._to_mark.clear()
+            try:
+                if self._mode.is_identity:
+                    await self._release_needless_lock()
+                await self._reconcile_specs()
+            except (KubeError, HostFileError) as error:
+                logger.warning("The Pods of the Node are not up to date", error=str(error))
+                await asyncio.sleep(RETRY_SECONDS)
+                self._to_mark.set()
 
     async def keep_library(self) -> None:
         """Remove unused versions of the library, until cancelled."""
@@ -156,13 +179,6 @@ class NodeLoop:
                 await self._view.change_annotations(decide)
         except (HamiError, TimeoutError) as error:
             logger.warning("The Node still says that allocation goes by identity", error=str(error))
-
-    async def _step(self, devices: Sequence[Device], annotations: Mapping[str, str | None]) -> None:
-        if self._view.node:
-            await self._announce(devices, annotations, self._view.annotations)
-        if self._mode.is_identity:
-            await self._release_needless_lock()
-        await self._reconcile_specs()
 
     async def _release_needless_lock(self) -> None:
         owner = self._view.lock_owner()
