@@ -8,6 +8,7 @@ names, so only the first few unknown ones are looked at.
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import lru_cache
 from itertools import islice
 
 from hami_webhook.decide.pod import Pod
@@ -54,12 +55,19 @@ def misspelled(pod: Pod, vocabulary: Vocabulary) -> Iterator[str]:
         yield f"annotation {key}: nothing reads it; did you mean {meant}?"
 
 
-def _nearly(names: Iterable[str], known: Collection[str], wanted: Collection[str]) -> Iterator[tuple[str, str]]:
+@lru_cache(maxsize=8)
+def _by_domain(names: frozenset[str]) -> dict[str, list[str]]:
+    """Return the names of each domain without it. A vocabulary changes only with the device config."""
+    found: dict[str, list[str]] = {}
+    for name in sorted(names):
+        domain, _, rest = name.rpartition("/")
+        found.setdefault(domain, []).append(rest)
+    return found
+
+
+def _nearly(names: Iterable[str], known: Collection[str], wanted: frozenset[str]) -> Iterator[tuple[str, str]]:
     """Yield each of *names* that is not *known*, with the one of *wanted* in the same domain that is most like it."""
-    by_domain: dict[str, list[str]] = {}
-    for full in sorted(wanted):
-        domain, _, rest = full.rpartition("/")
-        by_domain.setdefault(domain, []).append(rest)
+    by_domain = _by_domain(wanted)
     unknown = (name for name in names if name not in known and len(name) <= NAME_MAX)
     strange = (name for name in unknown if name.rpartition("/")[0] in by_domain)
     for name in islice(strange, NAMES_CHECKED):

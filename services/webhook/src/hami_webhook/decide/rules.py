@@ -56,10 +56,8 @@ class Rules:
         if not container.names_any(self.vendor.resource_names):
             return
         if self.asks and not container.names_any(self.asks):
-            count, named = (
-                self.asks[0],
-                next(name for name in self.vendor.resource_names if container.names_any((name,))),
-            )
+            count = self.asks[0]
+            named = next(name for name in self.vendor.resource_names if container.names_any((name,)))
             yield f"container {container.name}: {named} gives no device without {count}; add {count}: 1"
         core = self.vendor.core_resource_name
         cores = whole(container, core) if self.core_percent_most else None
