@@ -340,12 +340,9 @@ def _section_names() -> set[str]:
 
 
 def _vendor_row(title: str, vendor: Vendor) -> str:
-    chosen = (
-        *(vendor.use_uuid_key, vendor.nouse_uuid_key, vendor.also_use_uuid_key, vendor.also_nouse_uuid_key),
-        *(vendor.use_type_key, vendor.nouse_type_key),
-    )
     devices = f"`{vendor.register_key}`" if vendor.register_key else "capacity"
-    cells = (title, f"`{vendor.key}`", _codes(vendor.resource_names), devices, _codes(chosen) or "–")
+    chosen = _codes(vendor.choosing_annotations) or "–"
+    cells = (title, f"`{vendor.key}`", _codes(vendor.resource_names), devices, chosen)
     return "| " + " | ".join(cells) + " |"
 
 

@@ -81,10 +81,15 @@ class Vendor:
     """The module of `hamicommon.vendors` that describes it, and of each service that has functions for it."""
 
     @property
+    def choosing_annotations(self) -> tuple[str, ...]:
+        """The Pod annotations that allow or forbid devices of the vendor."""
+        lists = (self.use_uuid_key, self.nouse_uuid_key, self.also_use_uuid_key, self.also_nouse_uuid_key)
+        return tuple(filter(None, (*lists, self.use_type_key, self.nouse_type_key)))
+
+    @property
     def author_annotations(self) -> tuple[str, ...]:
         """Every Pod annotation of the vendor that a Pod's author writes."""
-        lists = (self.use_uuid_key, self.nouse_uuid_key, self.also_use_uuid_key, self.also_nouse_uuid_key)
-        return (*filter(None, (*lists, self.use_type_key, self.nouse_type_key)), *self.author_keys)
+        return (*self.choosing_annotations, *self.author_keys)
 
     @property
     def annotations(self) -> tuple[str, ...]:
