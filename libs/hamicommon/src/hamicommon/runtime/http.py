@@ -18,7 +18,7 @@ import structlog
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
 from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import choose_encoder
+from prometheus_client.exposition import choose_encoder, gzip_accepted
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
@@ -200,9 +200,10 @@ class _Collected(Collector):
 
 def _metrics(registry: CollectorRegistry) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
+        """Answer a scrape."""
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
         headers = {"Content-Type": content_type, "Vary": "Accept-Encoding"}
-        is_compressed = "gzip" in request.headers.get("Accept-Encoding", "")
+        is_compressed = gzip_accepted(request.headers.get("Accept-Encoding", ""))
         if is_compressed:
             headers["Content-Encoding"] = "gzip"
         families = _Collected(registry)
