@@ -42,7 +42,7 @@ class Kubelet:
 
     host: Path
     registrations: list[Any] = field(default_factory=list)
-    """Those accepted, once the kubelet listens to their plugin."""
+    """Those accepted, once the kubelet has the first list of their plugin's devices."""
 
     granted: list[Granted] = field(default_factory=list)
     devices: dict[str, str] = field(default_factory=dict)
@@ -111,19 +111,17 @@ class Kubelet:
         self._other_plugins.clear()
         await self._server.stop(0)
 
-    async def connect(self, endpoint: str) -> None:
-        """Listen to the plugin at *endpoint*, as a kubelet does after its registration."""
-        await self.disconnect()
-        self.devices = {}
-        self._channel = grpc.aio.insecure_channel(f"unix:{self.socket.with_name(endpoint)}")
-        self.plugin = api_grpc.DevicePluginStub(self._channel)  # type: ignore[no-untyped-call]
-        self._watching = asyncio.create_task(self._watch(self.plugin))
-
-    async def connect_other(self, endpoint: str, resource: str) -> None:
-        """Listen to a plugin of another resource, besides."""
-        channel = grpc.aio.insecure_channel(f"unix:{self.socket.with_name(endpoint)}")
+    async def connect(self, registration: Any) -> None:
+        """Listen to the plugin of *registration*, as a kubelet does; to those of other resources besides."""
+        if registration.resource_name == RESOURCE:
+            await self.disconnect()
+        channel = grpc.aio.insecure_channel(f"unix:{self.socket.with_name(registration.endpoint)}")
         plugin = api_grpc.DevicePluginStub(channel)  # type: ignore[no-untyped-call]
-        self._other_plugins[resource] = channel, plugin, asyncio.create_task(self._watch_other(plugin, resource))
+        watching = asyncio.create_task(self._watch(plugin, registration))
+        if registration.resource_name == RESOURCE:
+            self._channel, self.plugin, self._watching = channel, plugin, watching
+        else:
+            self._other_plugins[registration.resource_name] = channel, plugin, watching
 
     async def disconnect(self) -> None:
         """Stop listening to the plugin."""
@@ -182,13 +180,17 @@ class Kubelet:
     def _plugin_of(self, resource: str) -> Any:
         return self.plugin if resource == RESOURCE else self._other_plugins[resource][1]
 
-    async def _watch_other(self, plugin: Any, resource: str) -> None:
+    async def _watch(self, plugin: Any, registration: Any) -> None:
+        is_counted = False
         async for answer in plugin.ListAndWatch(api.Empty()):
-            self.others[resource] = {device.ID: device.health for device in answer.devices}
-
-    async def _watch(self, plugin: Any) -> None:
-        async for answer in plugin.ListAndWatch(api.Empty()):
-            self.devices = {device.ID: device.health for device in answer.devices}
+            devices = {device.ID: device.health for device in answer.devices}
+            if registration.resource_name == RESOURCE:
+                self.devices = devices
+            else:
+                self.others[registration.resource_name] = devices
+            if not is_counted:
+                self.registrations.append(registration)
+                is_counted = True
 
 
 class _Registration(api_grpc.RegistrationServicer):
@@ -198,15 +200,8 @@ class _Registration(api_grpc.RegistrationServicer):
     async def Register(self, request: Any, context: Any) -> Any:  # noqa: N802
         if self._kubelet.refusal:
             await context.abort(grpc.StatusCode.UNKNOWN, self._kubelet.refusal)
-        asyncio.get_running_loop().call_later(0.01, lambda: asyncio.ensure_future(self._connect(request)))
+        asyncio.get_running_loop().call_later(0.01, lambda: asyncio.ensure_future(self._kubelet.connect(request)))
         return api.Empty()
-
-    async def _connect(self, request: Any) -> None:
-        if request.resource_name == RESOURCE:
-            await self._kubelet.connect(request.endpoint)
-        else:
-            await self._kubelet.connect_other(request.endpoint, request.resource_name)
-        self._kubelet.registrations.append(request)
 
 
 class _PodResources(resources_grpc.PodResourcesListerServicer):

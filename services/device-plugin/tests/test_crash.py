@@ -64,7 +64,6 @@ async def test_process_killed_between_allocate_and_start_is_replaced(
         await first.kill()
     async with PluginProcess(host, api, kubelet) as second:
         await second.until(lambda: len(kubelet.registrations) == 2 and len(kubelet.devices) == 6)
-        await asyncio.sleep(0.1)
         await kubelet.pre_start(f"{A100}-0")
 
         assert "700m" == second.environment(answer)["CUDA_DEVICE_MEMORY_LIMIT_0"]

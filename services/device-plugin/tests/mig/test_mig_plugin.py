@@ -2,7 +2,6 @@
 The plugin's process in mode `mig`, on a fake driver whose A100 can be cut and whose T4 cannot.
 """
 
-import asyncio
 import json
 import os
 import subprocess
@@ -155,7 +154,6 @@ async def test_next_process_adopts_what_the_killed_one_created(host: Path, api: 
         async with a_plugin(host, api, kubelet) as second:
             registered = len(kubelet.registrations)
             await second.until(lambda registered=registered: len(kubelet.registrations) > registered)  # type: ignore[misc]
-            await asyncio.sleep(0.1)
             await kubelet.pre_start(f"{A100}-0")
             assert [before["migUUID"]] == instances(host)
             assert before == promised(api, "p")

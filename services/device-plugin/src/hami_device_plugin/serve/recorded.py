@@ -133,7 +133,7 @@ class RecordedDevices:
             shown = f"Pod with UID {pod_uid}, container {name}"
             if not cdi_files.spec_path(Path(self._config.cdi_root), pod_uid, device).exists():
                 raise DriverSilentError(f"{shown} has not started before, and {self._driver.problem}")
-            container = Container(pod_uid, name, is_control_disabled=False)
+            container = Container(pod_uid, name)
             region = Path(region_file(self._config.hook_path, container, region_name(device)))
             with host_files_of(f"{shown} cannot be prepared"):
                 if region.exists():
