@@ -224,20 +224,25 @@ bash -c 'umask; kill -USR1 $$'; echo $?
     assert "user 0, with the library\n3\nuser 0, without the library\n3\n0022\n138\n" == output
 
 
+def setuid_program_ran(container: Container, folder: Path, **extra: str) -> str:
+    """Return what a program of root that uses CUDA prints, started by NOBODY with the container's environment."""
+    copy = as_root(program(container, "linked_program"), folder)
+    variables = container.environ(preload=False, **extra)
+    del variables["PATH"]
+    return ran_with_preload_file(
+        folder,
+        [container.build / "libvgpu.so", container.build / "fake_driver/libcuda.so.1"],
+        f"setpriv --reuid={NOBODY} --clear-groups {copy}\ntrue",
+        **variables,
+    )
+
+
 @pytest.mark.skipif(IS_SANITIZED, reason="a sanitizer's runtime cannot be in /etc/ld.so.preload")
 def test_setuid_program_that_uses_cuda_takes_no_orders_from_its_caller(container: Container, open_folder: Path) -> None:
     """
     The caller's environment must not name a file that root then creates, so such a program is not under control.
     """
-    copy = as_root(program(container, "linked_program"), open_folder)
-    variables = container.environ(preload=False)
-    del variables["PATH"]
-    output = ran_with_preload_file(
-        open_folder,
-        [container.build / "libvgpu.so", container.build / "fake_driver/libcuda.so.1"],
-        f"setpriv --reuid={NOBODY} --clear-groups {copy}\ntrue",
-        **variables,
-    )
+    output = setuid_program_ran(container, open_folder)
 
     assert "1001 MiB: 0, 1000 MiB: 0\n" == output
     assert not container.region.exists()
@@ -248,17 +253,9 @@ def test_setuid_program_keeps_to_the_limits_file(container: Container, open_fold
     """
     What the plugin granted holds for the program by itself. Its caller's environment changes nothing and names no file.
     """
-    copy = as_root(program(container, "linked_program"), open_folder)
     (open_folder / "limits").mkdir()
     (open_folder / "limits/limits").write_text(f"hami-limits 1\n{GPU_A} {1000 << 20} 100\n")
-    variables = container.environ(preload=False, CUDA_DEVICE_MEMORY_LIMIT="1m", CUDA_DISABLE_CONTROL="true")
-    del variables["PATH"]
-    output = ran_with_preload_file(
-        open_folder,
-        [container.build / "libvgpu.so", container.build / "fake_driver/libcuda.so.1"],
-        f"setpriv --reuid={NOBODY} --clear-groups {copy}\ntrue",
-        **variables,
-    )
+    output = setuid_program_ran(container, open_folder, CUDA_DEVICE_MEMORY_LIMIT="1m", CUDA_DISABLE_CONTROL="true")
 
     assert "1001 MiB: 2, 1000 MiB: 0\n" == output
     assert not container.region.exists()
