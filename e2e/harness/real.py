@@ -67,8 +67,20 @@ class RealCluster(Cluster):
             "scheduler.gpuSchedulerPolicy": settings.gpu_scheduler_policy,
         }
         await asyncio.to_thread(self.release.deploy, {**told, **(values or {})})
+        await eventually(self._are_replaced, "every Pod of the DaemonSets is of the new release", DEPLOY_SECONDS)
         for node in self.nodes:
             await self.node_ready(node.name, DEPLOY_SECONDS)
+
+    async def _are_replaced(self) -> bool:
+        """Return whether all DaemonSets have only new Pods, all available. helm is content while one is not."""
+        found, _ = await self.api.list(f"/apis/apps/v1/namespaces/{HAMI}/daemonsets")
+        return all(
+            each["metadata"]["generation"] == each["status"].get("observedGeneration")
+            and each["status"]["desiredNumberScheduled"]
+            == each["status"].get("updatedNumberScheduled", 0)
+            == each["status"].get("numberAvailable", 0)
+            for each in found
+        )
 
     async def roll(self, workload: str) -> None:
         """Restart a workload (`deployment/hami-webhook`) Pod by Pod, and wait until it is complete."""
