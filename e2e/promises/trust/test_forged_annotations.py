@@ -13,6 +13,7 @@ import pytest_asyncio
 
 from controlplane.cluster import ClusterError
 from hamicommon.config import load_device_config
+from hamicommon.wire import keys
 from harness.manifests import SLEEP, a_container, a_pod
 from harness.real import RealCluster
 from harness.release import HAMI
@@ -62,6 +63,17 @@ class Editor:
         """Set or remove an annotation of a Pod. Raises: ClusterError."""
         patch = json.dumps({"metadata": {"annotations": {key: text}}})
         await self.does("patch", "pod", pod, "--type=merge", f"--patch={patch}", *options)
+
+
+async def marked(cluster: RealCluster, name: str) -> dict[str, str]:
+    """Wait until a Pod runs and the device plugin has marked it, which it does later; return its annotations."""
+    await cluster.pod_in_phase(name, "Running")
+
+    async def annotations() -> dict[str, str] | None:
+        found: dict[str, str] = (await cluster.pod(name))["metadata"]["annotations"]
+        return found if found[keys.BIND_PHASE] == keys.BIND_PHASE_SUCCESS else None
+
+    return await eventually(annotations, f"Pod {name} is marked as allocated")
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -136,7 +148,7 @@ async def test_grant_of_a_running_pod_is_not_changed(editor: Editor) -> None:
     """It cannot be increased, removed, or added to a Pod without one, also not through the status."""
     await editor.creates(a_pod("granted", gpu=1, gpumem=1000))
     await editor.creates(a_pod("plain", [{**a_container(command=SLEEP), "resources": {}}]))
-    granted = await editor.cluster.pod_in_phase("granted", "Running")
+    granted = await marked(editor.cluster, "granted")
     await editor.cluster.pod_in_phase("plain", "Running")
 
     for name, text in (("granted", FORGED), ("granted", None), ("plain", FORGED)):
@@ -144,7 +156,7 @@ async def test_grant_of_a_running_pod_is_not_changed(editor: Editor) -> None:
             with pytest.raises(ClusterError, match="denied request: only a scheduler says"):
                 await editor.annotates(name, KEY, text, *options)
 
-    assert granted["metadata"]["annotations"] == (await editor.cluster.pod("granted"))["metadata"]["annotations"]
+    assert granted == (await editor.cluster.pod("granted"))["metadata"]["annotations"]
 
 
 async def test_binding_with_a_forged_grant_is_refused(editor: Editor) -> None:
@@ -186,7 +198,7 @@ async def test_everything_else_of_a_pod_is_theirs(editor: Editor) -> None:
     del bare["metadata"]["annotations"]
     await editor.creates(bare)
     await editor.creates(a_pod("granted", gpu=1, gpumem=1000))
-    before = (await editor.cluster.pod_in_phase("granted", "Running"))["metadata"]["annotations"]
+    before = await marked(editor.cluster, "granted")
     await editor.cluster.pod_in_phase("bare", "Running")
 
     for name in ("bare", "granted"):
