@@ -73,6 +73,8 @@ class NodeKube:
         """The Pods bound to this Node, by UID."""
         self.changed = asyncio.Event()
         """Set at each change of the Node or a Pod; the waiting task clears it."""
+        self.to_announce = asyncio.Event()
+        """Set when the Node's annotations may be out of date; the waiting task clears it."""
         self._arrival = asyncio.Event()
         """Set at the next change of a Pod; a new event then replaces it."""
         self._node_change = asyncio.Event()
@@ -323,6 +325,7 @@ class NodeKube:
         if item:
             self._report_node(item)
         self.changed.set()
+        self.to_announce.set()
         self._node_change.set()
         self._node_change = asyncio.Event()
 

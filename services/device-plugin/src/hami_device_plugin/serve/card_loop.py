@@ -230,7 +230,7 @@ class CardLoop:
             if restored(word, device.id):
                 # What is known of its links and memory errors counts as repaired, too.
                 self._keep(device, Condition())
-        self._view.changed.set()
+        self._view.to_announce.set()
 
     def _has_word(self, node: Mapping[str, Any]) -> bool:
         """Return whether *node* says something new about its driver or devices."""

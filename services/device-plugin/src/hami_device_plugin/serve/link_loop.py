@@ -56,7 +56,7 @@ class LinkLoop:
                 logger.warning("A device's links cannot be read", device=uuid, error=str(error))
         before, self.scores = self.scores, link_scores(found, uuids)
         if self.scores != before:
-            self._view.changed.set()
+            self._view.to_announce.set()
             await self._report_asymmetric(self.scores)
         return len(found) == len(uuids)
 

@@ -73,7 +73,6 @@ class NodeLoop:
         self._metrics = metrics
         self._cdi_root = Path(config.cdi_root)
         self._vgpu = config.vgpu_directory
-        self._to_mark = asyncio.Event()
         self.adopt(config)
 
     def adopt(self, config: Config) -> None:
@@ -101,8 +100,7 @@ class NodeLoop:
     ) -> None:
         """Announce at once, because the scheduler must not choose a device that has just failed."""
         while True:
-            self._view.changed.clear()
-            self._to_mark.set()
+            self._view.to_announce.clear()
             try:
                 if self._view.node:
                     await self._announce(devices(), annotations(), self._view.annotations)
@@ -110,16 +108,13 @@ class NodeLoop:
                 logger.warning("The Node is not up to date", error=str(error))
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(RECONCILE_SECONDS):
-                    await self._view.changed.wait()
+            await _set_or_due(self._view.to_announce)
 
     async def _mark_bursts(self) -> None:
         """Mark Pods and remove specs a little later, because nothing waits for that and starts come in bursts."""
         while True:
-            await self._to_mark.wait()
             await asyncio.sleep(BURST_SECONDS)
-            self._to_mark.clear()
+            self._view.changed.clear()
             try:
                 if self._mode.is_identity:
                     await self._release_needless_lock()
@@ -127,7 +122,8 @@ class NodeLoop:
             except (KubeError, HostFileError) as error:
                 logger.warning("The Pods of the Node are not up to date", error=str(error))
                 await asyncio.sleep(RETRY_SECONDS)
-                self._to_mark.set()
+                continue
+            await _set_or_due(self._view.changed)
 
     async def keep_library(self) -> None:
         """Remove unused versions of the library, until cancelled."""
@@ -236,3 +232,10 @@ class NodeLoop:
         entries = read_checkpoint(checkpoint)
         in_use = cdi_files.host_paths(self._cdi_root).union(*(entry.host_paths for entry in entries))
         return library.remove_unused(self._vgpu, __version__, in_use)
+
+
+async def _set_or_due(event: asyncio.Event) -> None:
+    """Wait until *event* is set, at most until the next reconciliation is due."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(RECONCILE_SECONDS):
+            await event.wait()

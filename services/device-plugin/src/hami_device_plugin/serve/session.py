@@ -390,7 +390,7 @@ class Session:
         """Offer the devices as they are now to the kubelet and in the Node's annotation."""
         self._devices = self._cards.devices(self._config)
         self._count_devices()
-        self._view.changed.set()
+        self._view.to_announce.set()
         if self._server is not None:
             self._server.offer(self._replicas())
 
