@@ -5,14 +5,13 @@ One cluster for the whole run, embedded or real. Each test has a namespace, and 
 import inspect
 from collections.abc import AsyncIterator, Generator
 from contextlib import AbstractAsyncContextManager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
 
 from conformance import kinds
-from harness import embedded, evidence
+from harness import embedded, evidence, order
 from harness.cluster import Cluster, ClusterOf, Settings
 from harness.isolation import own_namespace
 from testbed.folders import short_folder
@@ -20,9 +19,6 @@ from testbed.hardware import TWO_NODES, FakeNode
 
 if TYPE_CHECKING:
     from harness.real import RealCluster
-
-LONGEST = ("test_documents.py", "test_upgrade.py", "test_takes_over_from_hami.py")
-"""The tests that take longest on a real cluster. They start first, so that all workers end at about the same time."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -33,17 +29,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """
-    Run every coroutine test in the loop of the session's cluster, and deselect tests of the other cluster.
-
-    With several workers, the folders that start clusters themselves go to one worker, and first: their tests mostly
-    wait.
-    """
+    """Run every coroutine test in the loop of the session's cluster, and deselect tests of the other cluster."""
     is_real = config.getoption("--cluster") == "real"
     for item in items:
-        folder = item.path.parent
-        if is_real and folder != Path(__file__).parent:
-            item.add_marker(pytest.mark.xdist_group("own-clusters"))
         is_async = inspect.iscoroutinefunction(getattr(item, "function", None))
         if is_async and "minicluster_tests" not in item.path.parts:
             item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
@@ -53,17 +41,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
     if is_real:
-        items.sort(key=_turn)
-
-
-def _turn(item: pytest.Item) -> int:
-    """Return the sort key of a real test: folders with clusters, longest tests, other settings, all other tests."""
-    if item.path.parent != Path(__file__).parent:
-        return -1
-    if item.path.name in LONGEST:
-        return LONGEST.index(item.path.name)
-    has_other_settings = "cluster_of" in getattr(item, "fixturenames", ())
-    return len(LONGEST) + (0 if has_other_settings else 1)
+        order.arrange(items)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

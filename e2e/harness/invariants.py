@@ -119,10 +119,15 @@ async def look(cluster: Cluster) -> View:
 
 
 def running_containers(pods: list[Object]) -> dict[tuple[str, str], Object]:
-    """Return the Pod of each running container except init containers, by Pod UID and container."""
+    """
+    Return the Pod of each running container except init containers, by Pod UID and container.
+
+    Pods that are being deleted are left out: the kubelet writes that their containers have ended when the last one has.
+    """
     return {
         (pod["metadata"]["uid"], status["name"]): pod
         for pod in pods
+        if "deletionTimestamp" not in pod["metadata"]
         for status in pod["status"].get("containerStatuses", [])
         if "running" in status.get("state", {})
     }

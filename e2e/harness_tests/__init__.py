@@ -1,0 +1,3 @@
+"""
+Tests of what the test clusters stand on.
+"""
