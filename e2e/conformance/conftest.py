@@ -18,6 +18,7 @@ import pytest_asyncio
 from conformance.page import record
 from conformance.peers.clusters import EmbeddedPeer, Peer, RealPeer
 from conformance.peers.objects import Api
+from controlplane.programs.build import DEFAULT_KUBERNETES
 from minicluster.client import ApiError
 
 _outcomes: dict[str, bool] = {}
@@ -28,8 +29,10 @@ _version = pytest.StashKey[str]()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect the behaviours that the chosen minor does not have."""
-    minor = config.getoption("--kubernetes")
+    """Deselect the behaviours that the minor of a real cluster does not have."""
+    if config.getoption("--cluster") != "real":
+        return
+    minor = config.getoption("--kubernetes") or DEFAULT_KUBERNETES
     left_out = []
     for item in items:
         for mark in item.iter_markers("other_in"):
