@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "file_lock.h"
+#include "file_space.h"
 #include "liveness.h"
 #include "log.h"
 #include "options.h"
@@ -212,15 +213,19 @@ static enum file_state state_of(int file)
 
 /* Attaching */
 
+/* Map the file. NULL, with errno, if that fails or the disk has no space for all of it. */
 static struct hami_region *map_shared(const char *path)
 {
-    int file = open(path, O_RDWR | O_CLOEXEC);
+    int file = open(path, O_RDWR | O_CLOEXEC), problem;
     void *address = MAP_FAILED;
 
-    if (file >= 0) {
+    if (file < 0)
+        return NULL;
+    if (hami_file_allocate(file, (off_t)HAMI_REGION_FILE_BYTES))
         address = mmap(NULL, sizeof(struct hami_region), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-        close(file);
-    }
+    problem = errno;
+    close(file);
+    errno = problem;
     return address == MAP_FAILED ? NULL : address;
 }
 
@@ -237,14 +242,21 @@ static struct hami_region *map_private(void)
     return address == MAP_FAILED ? NULL : address;
 }
 
-/* All users in the container may share the file, whatever this process's umask is. Only its owner can change its mode. */
+/*
+ * Give a file that is not ready its mode and length. All users in the container may share it, whatever this process's umask is. Only
+ * its owner can change its mode.
+ */
 static bool make_room(int file)
 {
     struct stat status;
 
-    if (fstat(file, &status) == 0 && status.st_uid == geteuid() && (status.st_mode & 0777) != 0666 && fchmod(file, 0666) != 0)
+    if (fstat(file, &status) != 0)
+        return false;
+    if (status.st_uid == geteuid() && (status.st_mode & 0777) != 0666 && fchmod(file, 0666) != 0)
         hami_log(HAMI_LOG_WARNING, "%s: cannot be opened to other users: %s", hami_options()->region_path, strerror(errno));
-    return ftruncate(file, (off_t)HAMI_REGION_FILE_BYTES) == 0;
+    if (status.st_size > (off_t)HAMI_REGION_FILE_BYTES && ftruncate(file, (off_t)HAMI_REGION_FILE_BYTES) != 0)
+        return false;
+    return hami_file_allocate(file, (off_t)HAMI_REGION_FILE_BYTES);
 }
 
 /*
@@ -287,8 +299,8 @@ static struct hami_region *map_locked(hami_take_inventory *take_inventory)
 
     if (state == FILE_FOREIGN)
         hami_log(HAMI_LOG_ERROR, "%s: has another layout and is in use; limits hold for each process by itself", path);
-    else if ((state == FILE_READY || make_room(region_lock.file)) && (region = map_shared(path)) == NULL)
-        hami_log(HAMI_LOG_ERROR, "%s: cannot be mapped: %s; limits hold for each process by itself", path, strerror(errno));
+    else if ((state != FILE_READY && !make_room(region_lock.file)) || (region = map_shared(path)) == NULL)
+        hami_log(HAMI_LOG_ERROR, "%s: cannot be used: %s; limits hold for each process by itself", path, strerror(errno));
     if (region && state == FILE_STALE)
         wipe(region);
     if (region && state != FILE_READY)

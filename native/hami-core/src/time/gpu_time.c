@@ -10,15 +10,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "file_space.h"
 #include "log.h"
 #include "options.h"
 
 static struct hami_gpu_time *_Atomic mapped;
 
-/* The file is never shortened, so other processes' mappings stay valid. */
+/* The file is never shortened, so other processes' mappings stay valid. Returns -1, with errno, if it cannot be used. */
 static int open_file(const char *path)
 {
     struct stat status;
+    int problem = EINVAL;
     int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
 
     if (file < 0)
@@ -26,10 +28,12 @@ static int open_file(const char *path)
     if (fstat(file, &status) == 0 && S_ISREG(status.st_mode)) {
         if (status.st_uid == geteuid() && (status.st_mode & 0777) != 0666)
             (void)!fchmod(file, 0666);
-        if (status.st_size >= (off_t)sizeof(struct hami_gpu_time) || ftruncate(file, (off_t)sizeof(struct hami_gpu_time)) == 0)
+        if (hami_file_allocate(file, (off_t)sizeof(struct hami_gpu_time)))
             return file;
+        problem = errno;
     }
     close(file);
+    errno = problem;
     return -1;
 }
 

@@ -2,6 +2,7 @@
  * The region file: a new one, one of an older layout, a damaged one, and a path that cannot be used.
  */
 #include <fcntl.h>
+#include <sys/resource.h>
 
 #include "region_test.h"
 
@@ -108,6 +109,34 @@ static void limit_holds_with_an_unusable_path(void)
     rmdir(path);
 }
 
+/* The kernel would end the process with SIGXFSZ if it tried to make the file longer. */
+static void process_that_may_not_write_so_large_a_file_stays_alone(void)
+{
+    const struct rlimit longest = {LIMIT, LIMIT};
+    struct stat status;
+
+    CHECK_EQUAL(0, setrlimit(RLIMIT_FSIZE, &longest));
+    hami_region_attach(two_devices);
+    CHECK(stat(path, &status) == 0 && status.st_size == 0);
+    CHECK(hami_region_is_private());
+    CHECK(hami_region_charge(0, LIMIT));
+    CHECK(!hami_region_charge(0, 1));
+}
+
+/* An older version of this library left such files. What is in it stays. */
+static void sparse_file_gets_its_space(void)
+{
+    const int32_t header[] = {HAMI_REGION_MAGIC, 1, 2, 7};
+    struct stat status;
+
+    write_file(header, sizeof(header), HAMI_REGION_FILE_BYTES);
+    CHECK(stat(path, &status) == 0 && status.st_blocks * 512 < status.st_size);
+    hami_region_attach(two_devices);
+    CHECK(stat(path, &status) == 0 && status.st_blocks * 512 >= status.st_size);
+    CHECK_EQUAL(HAMI_REGION_FILE_BYTES, status.st_size);
+    CHECK_EQUAL(7, hami_region()->sm_init_flag);
+}
+
 int main(void)
 {
     begin_region_test();
@@ -117,5 +146,7 @@ int main(void)
     in_child(old_file_without_owner_is_started_over);
     in_child(old_file_in_use_is_not_changed);
     in_child(limit_holds_with_an_unusable_path);
+    in_child(process_that_may_not_write_so_large_a_file_stays_alone);
+    in_child(sparse_file_gets_its_space);
     return end_region_test();
 }
