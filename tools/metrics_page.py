@@ -47,6 +47,7 @@ The labels of a row say what its number grows with. A histogram has as many as i
 | `device_uuid`, without a Pod | for each device: of the cluster in the scheduler, else of the Node |
 | `device_uuid` and `pod` | for each device granted to a container |
 | `mig_uuid` | for each MIG instance |
+| `profile` | for each MIG profile that a device offers |
 | `device_type`, without `device_uuid` | for each model of device in the cluster |
 | `quota_name` | for each limited resource of a ResourceQuota |
 | `xid` | for each number of an error that a device has reported |

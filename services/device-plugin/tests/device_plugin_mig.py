@@ -15,7 +15,9 @@ from hami_device_plugin.decide.mig.geometry import Gpu, GpuProfile, Instance, Mi
 from hami_device_plugin.decide.mig.journal import Journal, Owner
 from hami_device_plugin.decide.owner import Entry as Allocated
 from hami_device_plugin.decide.pods import Pod, read_pod
+from hami_device_plugin.metrics import Metrics
 from hami_device_plugin.serve.mig.instances import MigAccess, MigInstances
+from hami_device_plugin.serve.mig.reports import MigReports
 from hamicommon.errors import HamiError
 from hamicommon.model import MigAllocation, MigPlacement, Share
 from hamicommon.runtime.nvml import Nvml
@@ -153,6 +155,9 @@ class ModelNode:
         self.announced: str | None = None
         self.lets_go = True
         """Whether the other client of the driver obeys the announcement."""
+        self.metrics = Metrics()
+        self.sent: list[tuple[str, str]] = []
+        """Reason and message of each Event."""
         self._left: int | None = None
         self.restart()
 
@@ -170,6 +175,7 @@ class ModelNode:
                 announce=self._announce,
                 clients=lambda: "dcgm (pid 7)",
             ),
+            MigReports(self.metrics, self._send),
             rules=RULES,
             allocated_key=VENDOR.allocated_key,
             is_excluded=lambda _gpu: False,
@@ -246,6 +252,27 @@ class ModelNode:
     def uuids(self) -> list[str | None]:
         """Return the MIG UUIDs of the GPU, by placement."""
         return [found.mig_uuid for found in sorted(self.driver.gpu.instances, key=lambda one: one.placement.start)]
+
+    def counted(self, profile: str) -> dict[str, int]:
+        """Return how many instances of *profile* the metric shows, by state."""
+        samples = [sample for family in self.metrics.registry.collect() for sample in family.samples]
+        return {
+            sample.labels["state"]: int(sample.value)
+            for sample in samples
+            if sample.name == "hami_device_plugin_mig_instances" and sample.labels["profile"] == profile
+        }
+
+    def changes(self) -> dict[tuple[str, str], int]:
+        """Return the counted changes, by change and result."""
+        samples = [sample for family in self.metrics.registry.collect() for sample in family.samples]
+        return {
+            (sample.labels["change"], sample.labels["result"]): int(sample.value)
+            for sample in samples
+            if sample.name == "hami_device_plugin_mig_changes_total" and sample.value
+        }
+
+    def _send(self, reason: str, message: str, *, is_warning: bool = False, about: str = "") -> None:
+        self.sent.append((reason, message))
 
     def _tick(self) -> None:
         if self._left is None:

@@ -4,12 +4,14 @@ The plugin's metrics: their names and labels.
 Counters live as long as the process, across sessions.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 CALLS = ("allocate", "pre_start")
 RESULTS = ("ok", "error")
+MIG_CHANGES = ("create", "destroy", "adopt", "forget", "clear", "repair", "switch-on")
+MIG_RESULTS = ("ok", "refused", "error")
 _BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
@@ -20,9 +22,11 @@ class Metrics:
         """Create the metrics; those with an alert start at zero with every label, so that a rate has a start."""
         self.registry = CollectorRegistry()
         self._shown_faults: set[tuple[str, str]] = set()
+        self._shown_instances: set[tuple[str, str, str]] = set()
         self._make_metrics_of_calls()
         self._make_metrics_of_the_node()
         self._make_metrics_of_devices()
+        self._make_metrics_of_mig()
 
     def _make_metrics_of_calls(self) -> None:
         self.allocations = self._counter(
@@ -92,11 +96,38 @@ class Metrics:
             "cause",
         )
 
+    def _make_metrics_of_mig(self) -> None:
+        self._instances = self._gauge(
+            "hami_device_plugin_mig_instances",
+            "MIG instances in mode mig, by state: places offered, and instances that are creating, live or destroying.",
+            "device_uuid",
+            "profile",
+            "state",
+        )
+        self.mig_changes = self._counter(
+            "hami_device_plugin_mig_changes",
+            "Changes of MIG instances (create, destroy, adopt, forget, clear, repair) and of the mode (switch-on), by "
+            "result (ok, refused, error).",
+            "change",
+            "result",
+        )
+        for change in MIG_CHANGES:
+            for result in MIG_RESULTS:
+                self.mig_changes.labels(change, result)
+
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(name, text, labels, registry=self.registry)
 
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
         return Gauge(name, text, labels, registry=self.registry)
+
+    def show_mig_instances(self, counts: Mapping[tuple[str, str, str], int]) -> None:
+        """Show how many MIG instances there are by GPU, profile and state, and no others."""
+        for labels in self._shown_instances - counts.keys():
+            self._instances.remove(*labels)
+        for labels, count in counts.items():
+            self._instances.labels(*labels).set(count)
+        self._shown_instances = set(counts)
 
     def show_faults(self, uuid: str, causes: Collection[str]) -> None:
         """Show that the device *uuid* has the faults *causes*, and no others."""

@@ -88,6 +88,7 @@ async def test_gpu_is_switched_to_mig_and_registered_with_its_profiles(
         await plugin.serving()
         await plugin.until(lambda: REGISTER in api.annotations("nodes", "", NODE))
         problems = [line["problem"] for line in plugin.logs if line["event"] == "A GPU is not offered"]
+        await plugin.until(lambda: bool(api.events("MIGNotReady")) and bool(api.events("MIGSwitchedOn")))
 
     [device] = json.loads(api.annotations("nodes", "", NODE)[REGISTER])
     assert (A100, 7, 40960, 100, "mig") == tuple(device[name] for name in ("id", "count", "devmem", "devcore", "mode"))
@@ -100,6 +101,9 @@ async def test_gpu_is_switched_to_mig_and_registered_with_its_profiles(
     } == device["migProfiles"][1]
     assert {f"{A100}-{number}" for number in range(7)} == set(kubelet.devices)
     assert [True] == [T4 in problem and "it has no MIG" in problem for problem in problems]
+    [event] = api.events("MIGNotReady")
+    assert ("Warning", NODE) == (event["type"], event["involvedObject"]["name"])
+    assert problems[0] in event["message"]
 
 
 async def test_container_gets_its_instance_and_nothing_else(host: Path, api: ApiServer, kubelet: Kubelet) -> None:
@@ -163,7 +167,7 @@ async def test_next_process_adopts_what_the_killed_one_created(host: Path, api: 
 async def test_pod_is_refused_its_promise_while_another_has_the_place(
     host: Path, api: ApiServer, kubelet: Kubelet
 ) -> None:
-    """The kubelet shows the message, and tries again."""
+    """The kubelet shows the message, and tries again; the Node has an Event, and the metrics show both."""
     api.put("nodes", a_node())
     api.put("pods", a_promised_pod("p"))
     async with a_plugin(host, api, kubelet) as plugin:
@@ -174,6 +178,13 @@ async def test_pod_is_refused_its_promise_while_another_has_the_place(
             await started(kubelet, "thief", f"{A100}-1")
 
         assert "Pod default/p) is in that place" in str(raised.value.details())
+        await plugin.until(lambda: bool(api.events("MIGInstanceNotCreated")))
+        [event] = api.events("MIGInstanceNotCreated")
+        assert "Pod default/thief, container main gets no MIG instance: " in event["message"]
+        labels = f'{{device_uuid="{A100}",profile="1g.5gb",state="live"}}'
+        _, metrics = await plugin.get("/metrics")
+        assert f"hami_device_plugin_mig_instances{labels} 1.0" in metrics
+        assert 'hami_device_plugin_mig_changes_total{change="create",result="refused"} 1.0' in metrics
         assert [promised(api, "p")["migUUID"]] == instances(host)
 
 
@@ -206,7 +217,7 @@ async def test_instance_is_given_under_the_lock_too(host: Path, api: ApiServer, 
 
 
 async def test_node_without_a_gpu_that_can_be_cut_says_so(host: Path, api: ApiServer, kubelet: Kubelet) -> None:
-    """It is not registered."""
+    """It is not registered, and has an Event."""
     api.put("nodes", a_node())
     plugin = a_plugin(host, api, kubelet)
     plugin.hardware = f"uuid,name,memory_mib,numa_node,pci_bus_id\n{T4},Tesla T4,16384,1,00000000:02:00.0\n"
@@ -214,6 +225,7 @@ async def test_node_without_a_gpu_that_can_be_cut_says_so(host: Path, api: ApiSe
         await plugin.until(lambda: "Cannot serve devices" in plugin.events())
 
         error = next(line["error"] for line in plugin.logs if line["event"] == "Cannot serve devices")
+        assert "it has no MIG" in api.events("MIGNotReady")[0]["message"]
     assert "no device to offer in mode mig" in error
     assert "it has no MIG; use operatingmode hami-core" in error
     assert [] == kubelet.registrations

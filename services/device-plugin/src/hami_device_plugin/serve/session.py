@@ -219,7 +219,9 @@ class Session:
             await self._open_driver()
             await self._cards.find()
             if self._config.sharing.mode == MIG:
-                self._mig = stack.enter_context(mig_instances(self._config, self._nvml, self._view, self._vendor))
+                self._mig = stack.enter_context(
+                    mig_instances(self._config, self._nvml, self._view, self._vendor, self._metrics)
+                )
                 await self._prepare_mig(self._mig)
                 group.create_task(self._mig.keep(lambda: self.end("mig")))
             self._devices = self._first_devices()
@@ -271,6 +273,7 @@ class Session:
         found = self._cards.offered.found
         if not self._inventory(found, self._config):
             reasons = "; ".join(mig.problems.values()) or f"the driver shows {len(found)}, all filtered"
+            await self._view.send_reports()
             raise SessionError(f"no device to offer in mode mig: {reasons}")
 
     def _inventory(self, found: Sequence[FoundDevice], config: Config) -> tuple[Device, ...]:

@@ -19,6 +19,10 @@ class PlacementError(HamiError):
     """A promised instance cannot be created."""
 
 
+class CreationError(PlacementError):
+    """The driver does not create it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Realization:
     """How one promise becomes an instance."""

@@ -15,17 +15,16 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-import structlog
-
 from hami_device_plugin.decide.mig.claims import Claim, Claims, owner_of, read_claims, reservations, with_identities
 from hami_device_plugin.decide.mig.geometry import Gpu, GpuProfile, Instance, MigMode
 from hami_device_plugin.decide.mig.journal import Entry, Journal, Owner, State, with_entry, without
 from hami_device_plugin.decide.mig.offer import Offer, offer
-from hami_device_plugin.decide.mig.realize import PlacementError, realize
+from hami_device_plugin.decide.mig.realize import CreationError, PlacementError, realize
 from hami_device_plugin.decide.mig.repair import blocked_placements, described, identified, repair
 from hami_device_plugin.decide.mig.startup import Preparation, other_devices, preparation
 from hami_device_plugin.decide.owner import Entry as Allocated
-from hami_device_plugin.decide.pods import Pod
+from hami_device_plugin.decide.pods import AllocationError, Pod
+from hami_device_plugin.serve.mig.reports import MigReports
 from hamicommon.errors import HamiError
 from hamicommon.model import ContainerShares, MigPlacement
 from hamicommon.vendors.nvidia import MigProfileRule
@@ -40,8 +39,6 @@ ALONE_SECONDS = 10.0
 """How long the other clients of the driver get to let go of it."""
 ALONE_PAUSE_SECONDS = 0.5
 ASK_AGAIN_SECONDS = 600.0
-
-logger = structlog.get_logger()
 
 
 class MigDriver(Protocol):
@@ -96,6 +93,7 @@ class MigInstances:
         driver: MigDriver,
         store: JournalStore,
         access: MigAccess,
+        reports: MigReports,
         *,
         rules: Sequence[MigProfileRule],
         allocated_key: str,
@@ -105,6 +103,7 @@ class MigInstances:
         self._driver = driver
         self._store = store
         self._access = access
+        self._reports = reports
         self._rules = rules
         self._allocated_key = allocated_key
         self._is_excluded = is_excluded
@@ -112,8 +111,6 @@ class MigInstances:
         self._one_at_a_time = asyncio.Lock()
         self._asked_at: dict[str, float] = {}
         """When the other clients were last asked to let go for a GPU."""
-        self._said: dict[str, frozenset[str]] = {}
-        """The last problems of each topic, which are logged once."""
         self.offers: Mapping[str, Offer] = {}
         """What each ready GPU offers, by UUID."""
         self.problems: Mapping[str, str] = {}
@@ -147,9 +144,10 @@ class MigInstances:
                 for uuid in ready
                 if uuid in gpus
             }
-            self._say("A GPU is not offered", problems.values())
+            self._reports.not_ready(problems)
             has_changed = offers != self.offers
             self.offers, self.problems = offers, problems
+            self._reports.show(offers, self._journal)
             return has_changed
 
     async def realized(self, pod: Pod, container: str, shares: ContainerShares) -> tuple[str, ...]:
@@ -162,6 +160,15 @@ class MigInstances:
         Raises:
             HamiError: an instance cannot be created, or the Pod cannot be written; the kubelet retries.
         """
+        try:
+            return await self._realized(pod, container, shares)
+        except HamiError as error:
+            if isinstance(error, PlacementError | AllocationError) and not isinstance(error, CreationError):
+                self._reports.failed("create", is_refused=True)
+            self._reports.not_created(f"Pod {pod}, container {container}", error)
+            raise
+
+    async def _realized(self, pod: Pod, container: str, shares: ContainerShares) -> tuple[str, ...]:
         wanted = reservations(pod, container, shares, self._allocated_key)
         async with self._one_at_a_time:
             created: list[Entry] = []
@@ -207,7 +214,7 @@ class MigInstances:
                     async with self._one_at_a_time:
                         await self._repaired()
             except HamiError as error:
-                self._say("MIG instances are not up to date", [str(error)])
+                self._reports.not_up_to_date(error)
 
     def _is_repair_due(self) -> bool:
         uids = self._claims().pod_uids
@@ -219,16 +226,16 @@ class MigInstances:
         claims = self._claims()
         plan = repair(self._journal, gpus, claims, self._allocated(claims))
         for entry in plan.adopt:
-            logger.info("Adopted a MIG instance", instance=described(entry))
             self._write(with_entry(self._journal, entry))
+            self._reports.adopted(entry)
         for entry, reason in plan.forget:
-            logger.info("Forgot a MIG instance", instance=described(entry), because=reason)
             self._write(without(self._journal, entry))
+            self._reports.forgot(entry, reason)
         has_changed = False
         for entry, reason in plan.destroy:
             if entry.state is not State.LIVE or await self._access.has_ended(entry.owner):
                 has_changed |= await self._try_to_destroy(entry, reason)
-        self._say("A MIG instance is left alone", plan.problems)
+        self._reports.left_alone(plan.problems)
         return await self._gpus() if has_changed else gpus
 
     async def _made_ready(self, gpu: Gpu) -> str | None:
@@ -241,8 +248,9 @@ class MigInstances:
                 return await self._switch_on(gpu)
             for instance in plan.clear:
                 await self._driver.destroy(gpu.uuid, instance.id)
-                logger.info("Destroyed an unused MIG instance", gpu=str(gpu), instance=instance.mig_uuid)
+                self._reports.cleared(gpu, instance.mig_uuid)
         except HamiError as error:
+            self._reports.failed("switch-on" if plan.switch_on else "clear")
             return str(error)
         return None
 
@@ -254,8 +262,9 @@ class MigInstances:
             self._asked_at[gpu.uuid] = time.monotonic()
             mode = await self._switch_on_alone(gpu)
         if mode is MigMode.ON:
-            logger.info("Switched MIG on", gpu=str(gpu))
+            self._reports.switched_on(gpu)
             return None
+        self._reports.failed("switch-on", is_refused=True)
         return (
             f"MIG is {mode.value}, or once no other program holds the driver "
             f"({self._access.clients() or 'such as DCGM, nvidia-persistenced or another monitor'}); "
@@ -303,10 +312,11 @@ class MigInstances:
         try:
             found = await self._driver.create(wanted.gpu_uuid, profile, wanted.placement)
         except HamiError as error:
-            raise PlacementError(f"{described(entry)} cannot be created: {error}") from error
+            self._reports.failed("create")
+            raise CreationError(f"{described(entry)} cannot be created: {error}") from error
         entry = replace(identified(entry, found), state=State.LIVE)
         self._write(with_entry(self._journal, entry))
-        logger.info("Created a MIG instance", instance=described(entry))
+        self._reports.created(entry)
         return entry
 
     async def _destroy(self, entry: Entry, reason: str) -> None:
@@ -314,14 +324,14 @@ class MigInstances:
         self._write(with_entry(self._journal, replace(entry, state=State.DESTROYING)))
         await self._driver.destroy(entry.gpu_uuid, entry.gpu_instance_id)
         self._write(without(self._journal, entry))
-        logger.info("Destroyed a MIG instance", instance=described(entry), because=reason)
+        self._reports.destroyed(entry, reason)
 
     async def _try_to_destroy(self, entry: Entry, reason: str) -> bool:
-        """Destroy, and return True; an error of the driver is logged, and the next repair tries again."""
+        """Destroy, and return True; an error of the driver is reported, and the next repair tries again."""
         try:
             await self._destroy(entry, reason)
         except HamiError as error:
-            self._say("A MIG instance cannot be destroyed yet", [f"{described(entry)}, although {reason}: {error}"])
+            self._reports.not_destroyed(entry, reason, error)
             return False
         return True
 
@@ -338,10 +348,4 @@ class MigInstances:
     def _write(self, journal: Journal) -> None:
         self._store.write(journal)
         self._journal = journal
-
-    def _say(self, topic: str, problems: Iterable[str]) -> None:
-        """Log those of *problems* that are new; they replace the last ones of *topic*."""
-        now = frozenset(problems)
-        for problem in sorted(now - self._said.get(topic, frozenset())):
-            logger.warning(topic, problem=problem)
-        self._said[topic] = now
+        self._reports.show(self.offers, journal)

@@ -13,13 +13,17 @@ from hami_device_plugin.adapters.kube import NodeKube
 from hami_device_plugin.adapters.mig_journal import JournalFile
 from hami_device_plugin.adapters.nvml.mig import MigNvml
 from hami_device_plugin.config.settings import Config
+from hami_device_plugin.metrics import Metrics
 from hami_device_plugin.serve.mig.instances import MigAccess, MigInstances
+from hami_device_plugin.serve.mig.reports import MigReports
 from hamicommon.runtime.nvml import Nvml
 from hamicommon.vendor import Vendor
 
 
 @contextmanager
-def mig_instances(config: Config, nvml: Nvml, view: NodeKube, vendor: Vendor) -> Iterator[MigInstances]:
+def mig_instances(
+    config: Config, nvml: Nvml, view: NodeKube, vendor: Vendor, metrics: Metrics
+) -> Iterator[MigInstances]:
     """
     Hold the Node's journal for a block, and yield its instances.
 
@@ -29,6 +33,7 @@ def mig_instances(config: Config, nvml: Nvml, view: NodeKube, vendor: Vendor) ->
     journal = JournalFile(config.vgpu_directory)
     checkpoint = config.plugin_directory / FILE_NAME
     sharing = config.sharing
+    reports = MigReports(metrics, view.report)
     try:
         yield MigInstances(
             MigNvml(nvml),
@@ -42,9 +47,11 @@ def mig_instances(config: Config, nvml: Nvml, view: NodeKube, vendor: Vendor) ->
                 announce=view.announce_mig_change,
                 clients=lambda: ", ".join(driver_holders()),
             ),
+            reports,
             rules=config.mig_rules,
             allocated_key=vendor.allocated_key,
             is_excluded=lambda gpu: gpu.uuid in sharing.excluded_uuids or gpu.index in sharing.excluded_indices,
         )
     finally:
+        reports.hide()
         journal.close()
