@@ -29,15 +29,14 @@ static uint64_t unknown_unless_gone(int32_t pid)
     return kill(pid, 0) != 0 && errno == ESRCH ? 0 : HAMI_START_UNKNOWN;
 }
 
-uint64_t hami_start_ticks(int32_t pid)
+/* Read the start time of a process from its file in /proc. */
+static uint64_t read_start(const char *path, int32_t pid)
 {
-    char path[32], text[1024];
+    char text[1024];
     ssize_t length;
     const char *state, *threads, *start;
-    int file;
+    int file = open(path, O_RDONLY | O_CLOEXEC);
 
-    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-    file = open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0)
         return unknown_unless_gone(pid);
     length = read(file, text, sizeof(text) - 1);
@@ -53,6 +52,19 @@ uint64_t hami_start_ticks(int32_t pid)
     if (!start || (strchr("ZXx", *state) && strtol(threads, NULL, 10) <= 1))
         return 0;
     return strtoull(start, NULL, 10);
+}
+
+uint64_t hami_start_ticks(int32_t pid)
+{
+    char path[32];
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    return read_start(path, pid);
+}
+
+uint64_t hami_own_start_ticks(void)
+{
+    return read_start("/proc/self/stat", (int32_t)getpid());
 }
 
 bool hami_pid_is_host_pid(void)

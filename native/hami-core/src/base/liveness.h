@@ -17,6 +17,9 @@
  */
 uint64_t hami_start_ticks(int32_t pid);
 
+/* Return the same of this process, also if /proc shows the processes of another pid namespace, where its pid is another. */
+uint64_t hami_own_start_ticks(void);
+
 /* Whether this process is in the host's pid namespace, where getpid() returns the pid that NVML reports. */
 bool hami_pid_is_host_pid(void);
 

@@ -9,6 +9,7 @@
 #include "liveness.h"
 #include "log.h"
 #include "options.h"
+#include "slot_lock.h"
 
 /*
  * The pid in a slot that is being emptied under the lock. No process has it, so if its writer dies the next process empties the
@@ -79,11 +80,12 @@ static void shrink(struct hami_region *region)
  * Empty a slot whose owner is dead. If the slot has a new owner by then, its pid differs and it stays. The caller holds the lock,
  * so no other process empties the slot at the same time, and with it what the next owner has charged.
  */
-static bool free_if_dead(struct hami_slot *slot)
+static bool free_if_dead(struct hami_region *region, int index)
 {
+    struct hami_slot *slot = &region->procs[index];
     int32_t pid = atomic_load(&slot->pid);
 
-    if (slot == atomic_load(&own_slot) || pid == 0 || hami_slot_is_alive(slot) ||
+    if (slot == atomic_load(&own_slot) || pid == 0 || hami_slot_is_alive(region, index) ||
         !atomic_compare_exchange_strong(&slot->pid, &pid, NO_PROCESS))
         return false;
     hami_log(HAMI_LOG_DECISION, "process %d has ended; its slot is free", pid);
@@ -96,27 +98,34 @@ static int sweep_locked(struct hami_region *region)
     int swept = 0;
 
     for (int index = 0; index < hami_region_count(region); index++)
-        swept += free_if_dead(&region->procs[index]);
+        swept += free_if_dead(region, index);
     shrink(region);
     return swept;
 }
 
-/* Claim a slot whose pid is 0, atomically. */
-static bool take_slot(struct hami_slot *slot, int32_t pid)
+/* Claim a slot whose pid is 0, atomically. It is locked first: another pid namespace would take its new owner for dead. */
+static bool take_slot(struct hami_region *region, int index, int32_t pid)
 {
+    struct hami_slot *slot = &region->procs[index];
     int32_t expected = 0;
 
-    return atomic_load_explicit(&slot->pid, memory_order_relaxed) == 0 &&
-           atomic_compare_exchange_strong(&slot->pid, &expected, pid);
+    if (atomic_load_explicit(&slot->pid, memory_order_relaxed) != 0 || !hami_slot_lock_take(index))
+        return false;
+    if (atomic_compare_exchange_strong(&slot->pid, &expected, pid))
+        return true;
+    hami_slot_lock_give();
+    return false;
 }
 
 /* Empty a slot whose process has released it and has ended since. Does not wait for the lock, because other slots will do. */
-static void free_if_left(struct hami_slot *slot)
+static void free_if_left(struct hami_region *region, int index)
 {
+    struct hami_slot *slot = &region->procs[index];
+
     if (atomic_load_explicit(&slot->status, memory_order_relaxed) != HAMI_SLOT_FREE || atomic_load(&slot->pid) == 0 ||
-        hami_slot_is_alive(slot) || !hami_region_try_lock())
+        hami_slot_is_alive(region, index) || !hami_region_try_lock())
         return;
-    free_if_dead(slot);
+    free_if_dead(region, index);
     hami_region_unlock();
 }
 
@@ -124,8 +133,8 @@ static void free_if_left(struct hami_slot *slot)
 static struct hami_slot *take_free_slot(struct hami_region *region, int32_t pid)
 {
     for (int index = 0; index < HAMI_SLOTS_MAX; index++) {
-        free_if_left(&region->procs[index]);
-        if (!take_slot(&region->procs[index], pid))
+        free_if_left(region, index);
+        if (!take_slot(region, index, pid))
             continue;
         count_up_to(region, &region->procs[index]);
         return &region->procs[index];
@@ -138,7 +147,7 @@ static bool anyone_died(struct hami_region *region)
 {
     for (int index = 0; index < hami_region_count(region); index++)
         if (&region->procs[index] != atomic_load(&own_slot) && atomic_load(&region->procs[index].pid) != 0 &&
-            !hami_slot_is_alive(&region->procs[index]))
+            !hami_slot_is_alive(region, index))
             return true;
     return false;
 }
@@ -165,7 +174,7 @@ static struct identity own_identity(void)
 {
     int32_t pid = (int32_t)getpid();
 
-    return (struct identity){pid, hami_pid_is_host_pid() ? pid : 0, hami_start_ticks(pid)};
+    return (struct identity){pid, hami_pid_is_host_pid() ? pid : 0, hami_own_start_ticks()};
 }
 
 static void write_identity(struct hami_slot *slot, const struct identity *self)
@@ -179,8 +188,9 @@ static void write_identity(struct hami_slot *slot, const struct identity *self)
 }
 
 /*
- * A slot with this process's pid that it did not claim is a predecessor's. If it counts as alive, it is this process's own from
- * before exec, or it was never tagged: this process takes it over. If its owner is known to be dead, it is swept.
+ * A slot with this process's pid that it did not claim is a predecessor's, or one of a process in another pid namespace, which has
+ * it locked. If it counts as alive otherwise, it is this process's own from before exec, or it was never tagged: this process takes
+ * it over. If its owner is known to be dead, it is swept.
  */
 static struct hami_slot *inherit_slot(struct hami_region *region, int32_t pid)
 {
@@ -192,10 +202,10 @@ static struct hami_slot *inherit_slot(struct hami_region *region, int32_t pid)
 
         if (atomic_load_explicit(&slot->pid, memory_order_relaxed) != pid)
             continue;
-        if (hami_slot_is_alive(slot))
-            inherited = slot;
-        else
+        if (!hami_slot_is_alive(region, index))
             is_dead = true;
+        else if (!inherited && hami_slot_lock_take(index))
+            inherited = slot;
     }
     if (is_dead)
         sweep_slots(region);
@@ -298,6 +308,7 @@ void hami_region_release(void)
         return;
     }
     empty_slot(slot);
+    hami_slot_lock_give();
     shrink(hami_region());
 }
 

@@ -6,8 +6,9 @@
  * Locks: a process that creates, renews or sweeps the file holds an open-file-description lock on its bytes [0, size). The kernel
  * drops it when its holder dies, and it excludes HAMi's own lockf(). Attaching an up-to-date file, claiming and releasing a slot,
  * charging and reading wait for no other process.
- * Slots: claimed in place by an exchange of the pid, never moved. If all are taken by living processes, a process says so once and
- * keeps its slot to itself: it sees what the others use, and they do not see its use.
+ * Slots: claimed in place by an exchange of the pid, never moved, and locked while their process lives (slot_lock.h). If all are
+ * taken by living processes, a process says so once and keeps its slot to itself: it sees what the others use, and they do not see
+ * its use.
  * Fork: the child keeps the mapping, has no slot and claims one when it first needs it. Call hami_region_forget() in it.
  * Failure: if the file cannot be used (unreadable, or another layout with living owners), the library says so once and uses a
  * private region with the limits of the environment. Nothing here ends the process. Only another process that truncates the mapped

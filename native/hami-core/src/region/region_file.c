@@ -17,6 +17,7 @@
 #include "log.h"
 #include "options.h"
 #include "region_limits.h"
+#include "slot_lock.h"
 
 enum { RECENT_KERNEL_FRESH = 2, LONGEST_WAIT_MS = 5000 };
 
@@ -140,12 +141,13 @@ static bool is_alive(int32_t pid, uint64_t tag, uint64_t start_ticks)
 }
 
 /* Read in the opposite order of the owner's writes: if the tag is there, the start time is there. */
-bool hami_slot_is_alive(struct hami_slot *slot)
+bool hami_slot_is_alive(struct hami_region *region, int index)
 {
+    struct hami_slot *slot = &region->procs[index];
     int32_t pid = atomic_load(&slot->pid);
     uint64_t tag = atomic_load(&slot->tag);
 
-    return is_alive(pid, tag, atomic_load(&slot->start_ticks));
+    return is_alive(pid, tag, atomic_load(&slot->start_ticks)) || (pid > 0 && hami_slot_is_locked(index));
 }
 
 int hami_region_count(struct hami_region *region)
@@ -157,6 +159,7 @@ int hami_region_count(struct hami_region *region)
     return count > HAMI_SLOTS_MAX ? HAMI_SLOTS_MAX : count;
 }
 
+/* A process of another pid namespace may have the same pid. */
 static bool anyone_else_alive(struct hami_region *region)
 {
     int32_t self = (int32_t)getpid();
@@ -164,7 +167,8 @@ static bool anyone_else_alive(struct hami_region *region)
     for (int index = 0; index < hami_region_count(region); index++) {
         struct hami_slot *slot = &region->procs[index];
 
-        if (atomic_load(&slot->pid) != self && atomic_load(&slot->status) != HAMI_SLOT_FREE && hami_slot_is_alive(slot))
+        if (atomic_load(&slot->status) != HAMI_SLOT_FREE && hami_slot_is_alive(region, index) &&
+            (atomic_load(&slot->pid) != self || hami_slot_is_locked(index)))
             return true;
     }
     return false;
@@ -373,6 +377,7 @@ void hami_region_file_forget(void)
 {
     hami_file_lock_forget(&region_lock);
     hami_file_lock_forget(&contexts_lock);
+    hami_slot_lock_forget();
     hami_limits_forget();
     pthread_mutex_init(&attach_mutex, NULL);
 }

@@ -22,8 +22,8 @@ bool hami_region_is_private(void);
 /* Return how many slots may be claimed, from the first on; between 0 and HAMI_SLOTS_MAX whatever the file says. */
 int hami_region_count(struct hami_region *region);
 
-/* Whether the process that claimed a slot is alive. Reads /proc. */
-bool hami_slot_is_alive(struct hami_slot *slot);
+/* Whether the process that claimed a slot of the region is alive, in whichever pid namespace. Reads /proc and the slot's lock. */
+bool hami_slot_is_alive(struct hami_region *region, int index);
 
 /* Forget the parent's locks. Call it in a forked child. */
 void hami_region_file_forget(void);

@@ -206,14 +206,14 @@ static void process_without_file_descriptors_frees_no_live_slot(void)
     region->procs[1].pid = 0x7fffffff;
     region->procs[1].status = HAMI_SLOT_RUNNING;
     region->proc_num = 2;
-    leave_files(0);
+    leave_files(1); /* for the slot's lock */
     CHECK(hami_region_slot() == &region->procs[2]);
     leave_files(1); /* for the lock */
     CHECK(!hami_region_charge(0, 1));
     CHECK_EQUAL(0, region->procs[1].pid);
     CHECK_EQUAL(getppid(), region->procs[0].pid);
     leave_files(9);
-    CHECK(hami_slot_is_alive(hami_region_slot()));
+    CHECK(hami_slot_is_alive(region, 2));
 }
 
 static void full_table_frees_slots_of_dead_processes(void)

@@ -1,0 +1,82 @@
+"""
+Processes of several pid namespaces share their container's limit, although they cannot see each other's pids.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+from containers import Container
+
+NESTED = """
+import signal
+result_reader, result_writer = os.pipe()
+try:
+    child = fork_into_pid_namespace()
+except OSError as error:
+    say(str(error))
+    sys.exit(0)
+if child == 0:
+    os.write(result_writer, bytes([Cuda().allocate({mib} * MIB)[0]]))
+    signal.pause()
+say(os.read(result_reader, 1)[0])
+wait()
+os.kill(child, signal.SIGKILL)
+os.waitpid(child, 0)
+"""
+ALLOCATE = "say(Cuda().allocate({mib} * MIB)[0])"
+
+
+@contextmanager
+def nested(container: Container, mib: int) -> Iterator[int]:
+    """Run a process that is the first of a new pid namespace and allocates. It is killed at the end."""
+    process = replace(container, imports=("client", "namespaces")).start(NESTED.format(mib=mib))
+    assert process.stdout is not None
+    result = json.loads(process.stdout.readline())
+    try:
+        if isinstance(result, str):
+            pytest.skip(f"no pid namespace can be made: {result}")
+        yield result
+    finally:
+        process.communicate("\n", timeout=60)
+
+
+def test_live_process_of_a_nested_pid_namespace_stays_charged(container: Container) -> None:
+    """
+    Outside, its pid means nothing. Its memory counts until it is killed, and no longer.
+    """
+    with nested(container, 700) as result:
+        assert 0 == result
+        assert 2 == container.run(ALLOCATE.format(mib=400))
+        assert 0 == container.run(ALLOCATE.format(mib=200))
+
+    assert 0 == container.run(ALLOCATE.format(mib=1000))
+
+
+def test_live_process_outside_stays_charged_for_a_nested_pid_namespace(container: Container) -> None:
+    """
+    A nested namespace sees none of the container's other processes.
+    """
+    holder = container.start(ALLOCATE.format(mib=700) + "\nwait()")
+    assert holder.stdout is not None
+    assert "0\n" == holder.stdout.readline()
+    with nested(container, 400) as result:
+        assert 2 == result
+    holder.kill()
+    holder.communicate(timeout=60)
+
+    with nested(container, 1000) as result:
+        assert 0 == result
+
+
+def test_first_processes_of_two_pid_namespaces_are_two(container: Container) -> None:
+    """
+    Both have pid 1. Each has its slot and its charge, and limits in use are not replaced.
+    """
+    with nested(container, 600) as first, nested(container, 300) as second:
+        assert [0, 0] == [first, second]
+        assert 2 == container.run(ALLOCATE.format(mib=200), CUDA_DEVICE_MEMORY_LIMIT="3000m")
+
+    assert 0 == container.run(ALLOCATE.format(mib=1000))
