@@ -70,6 +70,7 @@ def an_allocator(host: Path) -> IdentityAllocator:
         pod=lambda _uid: _soon(POD),
         library=lambda: Library("/lib.so"),
         driver=lambda _uuids: _soon(DriverSpec()),
+        granted=lambda _uuids, _policy: _soon(()),
         expect=lambda _pod, _container, _mark: None,
     )
     return IdentityAllocator(

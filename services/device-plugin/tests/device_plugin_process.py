@@ -43,6 +43,8 @@ class PluginProcess:
         self.device_config = DEVICE_CONFIG
         self.hardware = DEVICES
         """The fake driver's devices, as the process finds them when it starts."""
+        self.proc: Path | None = None
+        """A folder with the files `driver` and `devices` that the process sees in /proc. That needs root."""
         self._flags, self._environ = flags, environ
 
     async def __aenter__(self) -> Self:
@@ -52,6 +54,7 @@ class PluginProcess:
         (self.host / "device-config.yaml").write_text(self.device_config)
         self.api.kubeconfig(self.host / "kubeconfig")
         self.process = await asyncio.create_subprocess_exec(
+            *self._in_namespace(),
             str(PROGRAM),
             f"--kubeconfig={self.host / 'kubeconfig'}",
             f"--config-file={self.host / 'device-config.yaml'}",
@@ -82,6 +85,12 @@ class PluginProcess:
             self.process.kill()
         await self.process.wait()
         await self._reading
+
+    def _in_namespace(self) -> tuple[str, ...]:
+        if self.proc is None:
+            return ()
+        show = 'mount --bind "$0/driver" /proc/driver && mount --bind "$0/devices" /proc/devices && exec "$@"'
+        return ("unshare", "--mount", "sh", "-c", show, str(self.proc))
 
     async def kill(self) -> None:
         """Kill the process."""

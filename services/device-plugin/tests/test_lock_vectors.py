@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from device_plugin_apiserver import ApiServer
@@ -42,6 +43,7 @@ def an_allocator(case: dict[str, Any], view: NodeKube, hook_path: Path) -> LockA
         annotate=view.annotate_pod,
         release=view.release_lock,
         library=lambda: host_library(hook_path / "vgpu", "0.0.0"),
+        granted=AsyncMock(return_value=()),
     )
     policy = GrantPolicy(
         hook_path=str(hook_path),

@@ -13,54 +13,14 @@ import grpc
 import pytest
 from device_plugin_apiserver import ApiServer
 from device_plugin_kubelet import Kubelet
-from device_plugin_process import (
-    A100,
-    DEVICE_CONFIG,
-    FAKE_DRIVER,
-    NODE,
-    T4,
-    PluginProcess,
-    a_node,
-    a_pod,
-    needs_fake_driver,
-)
+from device_plugin_mig_process import a_plugin, a_promised_pod, promised
+from device_plugin_process import A100, FAKE_DRIVER, NODE, T4, a_node, needs_fake_driver
 
 pytestmark = needs_fake_driver
 
-ALLOWLIST = '  migProfileAllowlist: [{models: ["A100-SXM4-40GB"], profiles: [1g.5gb, 2g.10gb, 3g.20gb, 7g.40gb]}]\n'
-REGISTER, ALLOCATIONS = "hami.io/node-nvidia-register", "hami.io/vgpu-mig-allocations"
+REGISTER = "hami.io/node-nvidia-register"
 PHASE, TO_ALLOCATE = "hami.io/bind-phase", "hami.io/vgpu-devices-to-allocate"
 READ = "import asyncio, sys; from device_plugin_mig import print_instances; asyncio.run(print_instances())"
-
-
-def a_plugin(host: Path, api: ApiServer, kubelet: Kubelet, *flags: str) -> PluginProcess:
-    """Return the plugin of a Node in mode `mig`."""
-    nodes = {"nodeconfig": [{"name": NODE, "operatingmode": "mig", "devicememoryscaling": 3}]}
-    (host / "config.json").write_text(json.dumps(nodes))
-    plugin = PluginProcess(host, api, kubelet, *flags)
-    plugin.device_config = DEVICE_CONFIG + ALLOWLIST
-    return plugin
-
-
-def a_promised_pod(name: str, profile: str = "1g.5gb", start: int = 0, size: int = 1) -> dict[str, Any]:
-    """Return a Pod that the scheduler promised one instance."""
-    promise = {
-        "containerIndex": 0,
-        "deviceIndex": 0,
-        "gpuUUID": A100,
-        "profile": profile,
-        "placement": {"start": start, "size": size},
-    }
-    pod = a_pod(name, f"{A100},NVIDIA,4864,15:;", "main=1")
-    pod["metadata"]["annotations"][ALLOCATIONS] = json.dumps([promise])
-    return pod
-
-
-def promised(api: ApiServer, name: str) -> dict[str, Any]:
-    """Return the instance in the annotation of a Pod."""
-    [found] = json.loads(api.annotations("pods", "default", name)[ALLOCATIONS])
-    assert isinstance(found, dict)
-    return found
 
 
 def instances(host: Path) -> list[str]:

@@ -8,18 +8,11 @@ from pathlib import Path
 
 from device_plugin_apiserver import ApiServer
 from device_plugin_kubelet import Kubelet
+from device_plugin_mig_process import CUT_A100, INSTANCES, PLAIN_T4, SMALL
 from device_plugin_process import A100, NODE, T4, PluginProcess, a_node, a_pod, needs_fake_driver
 
 pytestmark = needs_fake_driver
 
-INSTANCES = ("MIG-aaaaaaaa-0000-4000-8000-000000000001", "MIG-aaaaaaaa-0000-4000-8000-000000000002")
-CUT_A100 = (
-    "uuid,name,memory_mib,numa_node,pci_bus_id\n"
-    f"{A100},NVIDIA A100-SXM4-40GB,40960,1,00000000:01:00.0\n"
-    + "".join(f"{uuid},NVIDIA A100-SXM4-40GB MIG 1g.5gb,4864,1,00000000:01:00.0\n" for uuid in INSTANCES)
-)
-PLAIN_T4 = f"{T4},Tesla T4,16384,1,00000000:02:00.0\n"
-SMALL = "nvidia.com/mig-1g.5gb"
 REGISTER = "hami.io/node-nvidia-register"
 
 

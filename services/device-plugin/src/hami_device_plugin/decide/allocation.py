@@ -214,10 +214,24 @@ def allocate(
             *((Mount(f"{root}/{LIMITS}", f"{directory}/{LIMITS}", is_read_only=True),) if limits else ()),
             *_shared_mounts(container, policy, library),
         ),
-        device_nodes=_device_nodes(shares, policy),
+        device_nodes=device_nodes(_device_files(shares, policy), policy),
         private_directories=(root,) if is_private else (),
         limits=limits,
     )
+
+
+def device_nodes(files: Sequence[str], policy: GrantPolicy) -> tuple[DeviceNode, ...]:
+    """
+    Return the device nodes of a container whose devices have *files*, with those that every container gets.
+
+    None unless the policy passes device nodes.
+    """
+    if policy.minors is None:
+        return ()
+    channels = [f"/dev/nvidia-caps-imex-channels/channel{channel}" for channel in policy.imex_channels]
+    root = policy.dev_root.rstrip("/")
+    paths = dict.fromkeys((*policy.control_nodes, *files, *channels))
+    return tuple(DeviceNode(path, f"{root}{path}") for path in paths)
 
 
 def granted_uuids(shares: Sequence[Share]) -> tuple[str, ...]:
@@ -292,11 +306,7 @@ def _shared_mounts(container: Container, policy: GrantPolicy, library: Library) 
     return tuple(mounts)
 
 
-def _device_nodes(shares: Sequence[Share], policy: GrantPolicy) -> tuple[DeviceNode, ...]:
-    if policy.minors is None:
-        return ()
+def _device_files(shares: Sequence[Share], policy: GrantPolicy) -> list[str]:
+    minors = policy.minors or {}
     uuids = dict.fromkeys(share.uuid for share in shares)
-    devices = [f"/dev/nvidia{policy.minors[uuid]}" for uuid in uuids if uuid in policy.minors]
-    channels = [f"/dev/nvidia-caps-imex-channels/channel{channel}" for channel in policy.imex_channels]
-    root = policy.dev_root.rstrip("/")
-    return tuple(DeviceNode(path, f"{root}{path}") for path in (*policy.control_nodes, *devices, *channels))
+    return [f"/dev/nvidia{minors[uuid]}" for uuid in uuids if uuid in minors]

@@ -37,6 +37,7 @@ from hami_device_plugin.serve.identity import IdentityAllocator, KubeletAccess
 from hami_device_plugin.serve.link_loop import LinkLoop
 from hami_device_plugin.serve.lock import LockAccess, LockAllocator
 from hami_device_plugin.serve.mig.instances import Instances
+from hami_device_plugin.serve.mig.locate import InstanceLocator
 from hami_device_plugin.serve.shared_read import SharedRead
 from hamicommon.errors import HamiError
 from hamicommon.model import Device
@@ -72,9 +73,11 @@ class Calls:
         mode: Mode,
         driver_part: DriverPart,
         metrics: Metrics,
+        locator: InstanceLocator,
         instances: Instances | None = None,
     ) -> None:
         """Answer in *mode*, once `adopt` has named the devices; *instances* creates those of a Node in mode `mig`."""
+        self._locator = locator
         self._instances = instances
         self._node = config.node_name
         self._vendor = vendor
@@ -157,6 +160,7 @@ class Calls:
             listed=SharedRead(self._resources.listed, LIST_PAUSE_SECONDS),
             pod=self._view.wait_pod,
             library=lambda: _host_library(config),
+            granted=self._locator.granted,
             instances=self._instances,
             driver=self._driver_part.part,
             expect=self._driver_part.expect,
@@ -180,6 +184,7 @@ class Calls:
             annotate=self._view.annotate_pod,
             release=self._view.release_lock,
             library=lambda: _host_library(config),
+            granted=self._locator.granted,
             instances=self._instances,
         )
         return LockAllocator(

@@ -31,11 +31,11 @@ from hami_device_plugin.decide.allocation import (
 )
 from hami_device_plugin.decide.cdi import spec as cdi
 from hami_device_plugin.decide.cdi.driver import DriverSpec
-from hami_device_plugin.decide.mig.grant import instance_grant
+from hami_device_plugin.decide.mig.grant import GrantedInstance, instance_grant
 from hami_device_plugin.decide.owner import Entry, Listed, contradiction, named, owner
 from hami_device_plugin.decide.pods import Pod, granted_shares
 from hami_device_plugin.serve.batch import Batch
-from hami_device_plugin.serve.mig.instances import Instances
+from hami_device_plugin.serve.mig.instances import Granted, Instances
 from hamicommon.errors import HamiError
 from hamicommon.model import ContainerShares
 from hamicommon.vendor import Vendor
@@ -71,6 +71,8 @@ class KubeletAccess:
     """Returns the driver's part for some devices; None if NVIDIA's runtime adds it."""
     expect: Callable[[Pod, str, Path], None]
     """Takes a prepared container, and its region, which a runtime marks when it applies the container's edits."""
+    granted: Granted
+    """Returns what a policy gives of some MIG instances."""
     instances: Instances | None = None
     """Creates a container's MIG instances; None unless the Node is in mode `mig`."""
 
@@ -83,8 +85,8 @@ class Prepared:
     """The name of its CDI device."""
     container: Container
     shares: ContainerShares
-    instances: Sequence[str]
-    """UUIDs of its MIG instances; empty unless the Node is in mode `mig`."""
+    instances: Sequence[GrantedInstance]
+    """Its MIG instances, if its shares are such."""
     driver: DriverSpec | None
     has_host_users: bool = True
     """False if the container has a user namespace, in which no hook may change a file of the host."""
@@ -169,8 +171,9 @@ class IdentityAllocator:
         """Return what *container* gets under the CDI device *device*."""
         granted = self._checked(pod, container, shares, replicas)
         try:
-            instances = await self._access.instances(pod, container, granted) if self._access.instances else ()
-            driver = await self._access.driver(instances or granted_uuids(granted))
+            uuids = await self._access.instances(pod, container, granted) if self._access.instances else ()
+            driver = await self._access.driver(uuids or granted_uuids(granted))
+            instances = await self._access.granted(uuids, self._policy)
         except HamiError as error:
             raise IdentityError(f"Pod {pod}, container {container}: {error}") from error
         return Prepared(device, self._container(pod, container), granted, instances, driver, pod.has_host_users)

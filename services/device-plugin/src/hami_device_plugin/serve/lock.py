@@ -39,7 +39,7 @@ from hami_device_plugin.decide.pending import (
 )
 from hami_device_plugin.decide.pods import Pod
 from hami_device_plugin.decide.replicas.preference import PreferredRequest
-from hami_device_plugin.serve.mig.instances import Instances
+from hami_device_plugin.serve.mig.instances import Granted, Instances
 from hamicommon.errors import HamiError
 from hamicommon.model import ContainerShares, PodShares
 from hamicommon.vendor import Vendor
@@ -67,6 +67,8 @@ class LockAccess:
     """Releases the Node's lock if the Pod of this namespace and name holds it."""
     library: Callable[[], Library]
     """Returns the library to mount."""
+    granted: Granted
+    """Returns what a policy gives of some MIG instances."""
     instances: Instances | None = None
     """Creates a container's MIG instances; None unless the Node is in mode `mig`."""
 
@@ -122,8 +124,11 @@ class LockAllocator:
         instances = self._access.instances
         if instances is None:
             return await asyncio.to_thread(lambda: tuple(self._grant(*found) for found in served))
-        uuids = [await instances(pod, container.name, shares) for container, shares in served]
-        return tuple(instance_grant(found, self._policy) for found in uuids)
+        granted = [
+            await self._access.granted(await instances(pod, container.name, shares), self._policy)
+            for container, shares in served
+        ]
+        return tuple(instance_grant(found, self._policy) for found in granted)
 
     async def preferred(self, requests: Sequence[PreferredRequest]) -> list[list[str] | None]:
         """

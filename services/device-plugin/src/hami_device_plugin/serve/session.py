@@ -23,6 +23,7 @@ from hami_device_plugin.adapters.checkpoint import FILE_NAME, check_form, held_r
 from hami_device_plugin.adapters.files import host_files_of, label_for_containers
 from hami_device_plugin.adapters.kube import NodeKube
 from hami_device_plugin.adapters.kubelet import Handlers, PluginServer, PodResources
+from hami_device_plugin.adapters.nvml.mig import MigNvml
 from hami_device_plugin.config.settings import Config
 from hami_device_plugin.decide.inventory import FoundDevice, inventory, is_instance
 from hami_device_plugin.decide.mig.offer import MODE as MIG
@@ -37,6 +38,7 @@ from hami_device_plugin.serve.driver_part import DriverPart
 from hami_device_plugin.serve.kubelet_loop import KubeletLoop
 from hami_device_plugin.serve.link_loop import LinkLoop
 from hami_device_plugin.serve.mig.instances import Instances, MigInstances
+from hami_device_plugin.serve.mig.locate import InstanceLocator
 from hami_device_plugin.serve.mig.static import InstanceResource, granted_instances
 from hami_device_plugin.serve.mig.wiring import mig_instances
 from hami_device_plugin.serve.node_loop import NodeLoop
@@ -102,6 +104,7 @@ class Session:
         self._links = LinkLoop(nvml, self._view, self._to_rate)
         self._mig: MigInstances | None = None
         """Set in mode `mig`."""
+        self._locator = InstanceLocator(MigNvml(nvml))
         self._driver_part = DriverPart(config, self._view, metrics)
         self._calls: Calls
         self._node_loop: NodeLoop
@@ -323,6 +326,7 @@ class Session:
             mode=mode,
             driver_part=self._driver_part,
             metrics=self._metrics,
+            locator=self._locator,
             instances=self._instances(),
         )
         self._calls.adopt(self._config, self._cards.offered.found, self._devices)
@@ -352,6 +356,7 @@ class Session:
                 self._config,
                 nvml=self._nvml,
                 policy=grant_policy(self._config, self._cards.offered.found, self._driver_part.strategy),
+                locator=self._locator,
                 driver=self._driver_part.part,
                 is_identity=mode.is_identity,
                 metrics=self._metrics,

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import pynvml
 
 from hami_device_plugin.adapters.nvml.devices import UNSUPPORTED
+from hami_device_plugin.decide.mig.address import Address
 from hami_device_plugin.decide.mig.geometry import Gpu, GpuProfile, Instance, MigMode
 from hami_device_plugin.decide.mig.static import MigDevice, profile_name
 from hamicommon.model import MigPlacement
@@ -64,6 +65,10 @@ class MigNvml:
         """Return every MIG device of the GPUs that answer, by index of GPU and instance."""
         return await self._nvml.call(_read_mig_devices)
 
+    async def address(self, mig_uuid: str) -> Address:
+        """Return where an instance is."""
+        return await self._nvml.call(_address, mig_uuid)
+
     async def switch_on(self, gpu_uuid: str) -> MigMode:
         """Switch MIG on, and return the mode of the GPU afterwards: it may wait for a reset."""
         return await self._nvml.call(_switch_on, gpu_uuid, seconds=OPEN_SECONDS)
@@ -87,6 +92,18 @@ def _read_gpus() -> tuple[Gpu, ...]:
         with suppress(pynvml.NVMLError_GpuIsLost, pynvml.NVMLError_NotFound):
             gpus.append(_gpu(pynvml.nvmlDeviceGetHandleByIndex(index), index))
     return tuple(gpus)
+
+
+def _address(mig_uuid: str) -> Address:
+    device = pynvml.nvmlDeviceGetHandleByUUID(mig_uuid)
+    gpu = pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(device)
+    return Address(
+        gpu_index=pynvml.nvmlDeviceGetIndex(gpu),
+        gpu_minor=pynvml.nvmlDeviceGetMinorNumber(gpu),
+        index=pynvml.nvmlDeviceGetIndex(device),
+        gpu_instance_id=pynvml.nvmlDeviceGetGpuInstanceId(device),
+        compute_instance_id=pynvml.nvmlDeviceGetComputeInstanceId(device),
+    )
 
 
 def _switch_on(uuid: str) -> MigMode:

@@ -15,8 +15,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from hami_device_plugin.decide.allocation import GrantPolicy
 from hami_device_plugin.decide.mig.claims import Claim, Claims, owner_of, read_claims, reservations, with_identities
 from hami_device_plugin.decide.mig.geometry import Gpu, GpuProfile, Instance, MigMode
+from hami_device_plugin.decide.mig.grant import GrantedInstance
 from hami_device_plugin.decide.mig.journal import Entry, Journal, Owner, State, with_entry, without
 from hami_device_plugin.decide.mig.offer import Offer, offer
 from hami_device_plugin.decide.mig.realize import CreationError, PlacementError, realize
@@ -32,6 +34,8 @@ from hamicommon.wire import keys
 
 Instances = Callable[[Pod, str, ContainerShares], Awaitable[Sequence[str]]]
 """Returns the UUIDs of a container's MIG instances, one for each of its shares."""
+Granted = Callable[[Sequence[str], GrantPolicy], Awaitable[Sequence[GrantedInstance]]]
+"""Returns the instances of some UUIDs, with what a policy gives of them."""
 REPAIR_SECONDS = 5.0
 """HAMi's own pause between two checks for ended Pods."""
 PREPARE_SECONDS = 30.0

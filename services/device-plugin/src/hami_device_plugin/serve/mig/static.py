@@ -36,6 +36,7 @@ from hami_device_plugin.decide.replicas.ids import Replica
 from hami_device_plugin.decide.replicas.preference import PreferredRequest
 from hami_device_plugin.metrics import Metrics
 from hami_device_plugin.serve.kubelet_loop import KubeletLoop
+from hami_device_plugin.serve.mig.locate import InstanceLocator
 from hamicommon.model import ContainerShares
 from hamicommon.runtime.nvml import Nvml, NvmlError
 
@@ -93,6 +94,7 @@ class InstanceResource:
         *,
         nvml: Nvml,
         policy: GrantPolicy,
+        locator: InstanceLocator,
         driver: Callable[[Sequence[str]], Awaitable[DriverSpec | None]],
         is_identity: bool,
         metrics: Metrics,
@@ -104,6 +106,7 @@ class InstanceResource:
         """
         self._nvml = nvml
         self._driver = driver
+        self._locator = locator
         self._resource = resource
         self._config = config
         self._policy = policy
@@ -155,8 +158,11 @@ class InstanceResource:
 
     async def _allocate(self, requests: Sequence[Sequence[str]]) -> Sequence[Grant]:
         if not self._is_identity:
-            return tuple(instance_grant(request, self._policy) for request in requests)
+            return tuple([await self._grant(request) for request in requests])
         return tuple(cdi.answer(cdi.new_device(), self._policy) for _ in requests)
+
+    async def _grant(self, uuids: Sequence[str]) -> Grant:
+        return instance_grant(await self._locator.granted(uuids, self._policy), self._policy)
 
     async def _pre_start(self, replicas: frozenset[str]) -> None:
         try:
@@ -168,7 +174,7 @@ class InstanceResource:
             # Under the lock Allocate gave the container everything.
             return
         driver = await self._driver(sorted(replicas)) or DriverSpec()
-        edits = driver.common + cdi.grant_edits(instance_grant(sorted(replicas), self._policy))
+        edits = driver.common + cdi.grant_edits(await self._grant(sorted(replicas)))
         for _, device in found.devices:
             if device:
                 root, content = Path(self._config.cdi_root), cdi.spec(device, edits, driver.version)
