@@ -245,3 +245,14 @@ def test_limits_that_a_kill_interrupted_leave_nothing(region: Path) -> None:
     write_limits(region.parent, b"second\n")
 
     assert ["limits"] == names(region.parent / "limits")
+
+
+def test_limits_that_a_power_cut_emptied_are_written_again(region: Path) -> None:
+    """They do not wait for the disk, because each start of the container writes them."""
+    write_limits(region.parent, b"first\n")
+    file = region.parent / "limits/limits"
+    file.write_bytes(b"")
+
+    write_limits(region.parent, b"first\n")
+
+    assert b"first\n" == file.read_bytes()

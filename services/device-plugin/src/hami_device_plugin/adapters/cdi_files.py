@@ -40,10 +40,10 @@ def write_spec(root: Path, pod_uid: str, device: str, content: Mapping[str, Any]
     Write *content*, the spec of *device*, into *root*, and return whether that changed it.
 
     The file is renamed inside *root*: containerd's watcher ignores a rename from another directory, and would read half
-    of a file that is written in place.
+    of a file that is written in place. Every start writes it again.
     """
     root.mkdir(parents=True, exist_ok=True)
-    return write_atomically(spec_path(root, pod_uid, device), _encoded(content))
+    return write_atomically(spec_path(root, pod_uid, device), _encoded(content), is_durable=False)
 
 
 def spec_path(root: Path, pod_uid: str, device: str) -> Path:

@@ -41,11 +41,12 @@ def host_files_of(owner: str) -> Iterator[None]:
         raise HostFileError(f"{owner}: {where}{error.strerror}") from error
 
 
-def write_atomically(path: Path, content: bytes, mode: int = 0o644) -> bool:
+def write_atomically(path: Path, content: bytes, mode: int = 0o644, *, is_durable: bool = True) -> bool:
     """
     Make *path* hold *content* by a rename inside its directory; return whether that changed it.
 
-    Processes that have the old file mapped or mounted keep it.
+    Processes that have the old file mapped or mounted keep it. Unless *is_durable*, a power cut may leave it empty: a
+    file that is written again before each use does not wait for the disk.
     """
     with suppress(OSError):
         if path.read_bytes() == content:
@@ -56,7 +57,8 @@ def write_atomically(path: Path, content: bytes, mode: int = 0o644) -> bool:
             file.write(content)
             file.flush()
             os.fchmod(descriptor, mode)
-            os.fsync(descriptor)
+            if is_durable:
+                os.fsync(descriptor)
             temporary.replace(path)
     except OSError as error:
         with suppress(OSError):

@@ -54,14 +54,15 @@ def write_limits(directory: Path, content: bytes) -> None:
     """
     Make the limits file in a prepared *directory* hold *content*.
 
-    The container has its folder, read-only, so a file that is renamed into it reaches running programs.
+    The container has its folder, read-only, so a file that is renamed into it reaches running programs. Every start
+    writes it again.
     """
     folder = directory / LIMITS
     folder.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
     folder.chmod(DIRECTORY_MODE)
     label_for_containers(folder)
     remove_temporaries(folder, LIMITS)
-    write_atomically(folder / LIMITS, content)
+    write_atomically(folder / LIMITS, content, is_durable=False)
     label_for_containers(folder / LIMITS)
 
 
