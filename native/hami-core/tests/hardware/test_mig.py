@@ -4,6 +4,7 @@ MIG: the mode, the instances that processes create, and the devices that these a
 
 import signal
 import time
+from pathlib import Path
 from typing import Any
 
 import pynvml as n
@@ -11,7 +12,7 @@ import pytest
 from containers import GPU_A, GPU_B, GPU_C, Container
 from hardware.process import Process, Start, error
 
-from testbed.hardware import FakeDriver
+from testbed.hardware import FakeDriver, mig_minors
 
 NOT_SUPPORTED = error(n.NVML_ERROR_NOT_SUPPORTED)
 INVALID = error(n.NVML_ERROR_INVALID_ARGUMENT)
@@ -191,6 +192,43 @@ def test_compute_instance_is_a_device(start: Start) -> None:
     assert [42, 3, 3] == process.ask(
         "[attributes.multiprocessorCount, attributes.gpuInstanceSliceCount, attributes.computeInstanceSliceCount]"
     )
+
+
+def test_instance_is_no_gpu_with_a_mode(start: Start) -> None:
+    """
+    It has no mode, instances or remapped rows of its own, and is the same after calls for them.
+    """
+    process = in_mig_mode(start)
+    process.ask("[create_compute(0, create(0, 19), 0) for _ in range(7)]")
+    before = process.ask("devices(0)")
+    calls = ("n.nvmlDeviceGetMigMode(device)", "n.nvmlDeviceGetRemappedRows(device)")
+    assert 7 == len(before)
+
+    for index in range(7):
+        process.keep("device", f"n.nvmlDeviceGetMigDeviceHandleByIndex(gpu(0), {index})")
+        assert [NOT_SUPPORTED, NOT_SUPPORTED, 0] == process.ask_all(*calls, "n.nvmlDeviceGetMaxMigDeviceCount(device)")
+    assert before == process.ask("devices(0)")
+    assert 7 == len(process.ask("instances(0, 19)"))
+
+
+def test_container_sees_the_instances_whose_device_files_it_has(start: Start, tmp_path: Path) -> None:
+    """
+    Those of the GPU instance and the compute instance, besides the GPU's. CUDA takes the only one.
+    """
+    process = in_mig_mode(start)
+    process.ask("[create_compute(0, create(0, 19), 0) for _ in range(2)]")
+    minors = dict(line.split() for line in mig_minors(1).splitlines())
+    (tmp_path / "nvidia-caps").mkdir()
+    (tmp_path / "nvidia0").touch()
+    files = {"NVIDIA_VISIBLE_DEVICES": "void", "FAKE_DRIVER_DEV": str(tmp_path)}
+    for capability in ("gpu0/gi8/access", "gpu0/gi7/ci0/access"):
+        (tmp_path / f"nvidia-caps/nvidia-cap{minors[capability]}").touch()
+    assert [[], 100] == start(**files).ask_all("devices(0)", "Cuda().started")
+    (tmp_path / f"nvidia-caps/nvidia-cap{minors['gpu0/gi8/ci0/access']}").touch()
+
+    inside = start(**files)
+    assert [8] == [instance for *_, instance, _ in inside.ask("devices(0)")]
+    assert 4864 == inside.ask("Cuda().visible()[1]")
 
 
 def test_compute_instances_share_a_gpu_instance(start: Start) -> None:

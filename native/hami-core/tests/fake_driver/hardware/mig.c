@@ -10,6 +10,8 @@
 
 const struct mig_model *mig_model_of(int gpu)
 {
+    if (hw_device(gpu)->parent >= 0)
+        return NULL;
     for (int row = 0; row < HW_CONFIGURED_MAX; row++)
         if (hw_device(row)->parent == gpu)
             return NULL;

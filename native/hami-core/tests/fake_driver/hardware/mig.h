@@ -37,7 +37,7 @@ struct mig_compute_instance {
     struct mig_span span;
 };
 
-/* Return the model of a GPU; NULL if it has no MIG, or its instances are rows of `devices.csv`. */
+/* Return the model of a GPU; NULL if it has no MIG, is itself an instance, or its instances are rows of `devices.csv`. */
 const struct mig_model *mig_model_of(int gpu);
 
 bool mig_is_on(int gpu);

@@ -10,6 +10,12 @@
 
 enum { PREFIX_MIN = 5 };
 
+/*
+ * How many minor numbers the driver reserves for the instances of a GPU.
+ * Source: NVIDIA MIG User Guide, "Device Nodes and Capabilities".
+ */
+enum { GPU_INSTANCES = 15, COMPUTE_INSTANCES = 8 };
+
 static char *trimmed(char *entry)
 {
     while (isspace((unsigned char)*entry))
@@ -70,15 +76,25 @@ static void add_row(struct visible *visible, int row)
         visible->instance[visible->instance_count++] = row;
 }
 
-/* Whether the container has the device file of a GPU: its own, or that of its instance. */
-static bool has_node(int row)
+static bool has_file(const char *kind, int minor)
 {
     const char *folder = variable("FAKE_DRIVER_DEV");
     char path[4096];
 
-    row = hw_device(row)->parent < 0 ? row : hw_device(row)->parent;
-    snprintf(path, sizeof(path), "%s/nvidia%d", folder ? folder : "/dev", row);
+    snprintf(path, sizeof(path), "%s/%s%d", folder ? folder : "/dev", kind, minor);
     return access(path, F_OK) == 0;
+}
+
+/* Whether the container has the device files of a GPU, or those of an instance: its GPU's and two capabilities. */
+static bool has_nodes(int row)
+{
+    const struct hw_device *device = hw_device(row);
+    int gpu_instance = 3 + (device->parent * GPU_INSTANCES + device->instance) * (1 + COMPUTE_INSTANCES);
+
+    if (device->parent < 0)
+        return has_file("nvidia", row);
+    return has_file("nvidia", device->parent) && has_file("nvidia-caps/nvidia-cap", gpu_instance) &&
+           has_file("nvidia-caps/nvidia-cap", gpu_instance + 1 + device->compute);
 }
 
 void visible_to_container(struct visible *visible)
@@ -101,7 +117,7 @@ void visible_to_container(struct visible *visible)
                 is_listed[other] = true;
     }
     for (int row = 0; row < hw_device_count(); row++)
-        if (hw_exists(row) && (is_everything || is_listed[row] || (is_void && has_node(row))))
+        if (hw_exists(row) && (is_everything || is_listed[row] || (is_void && has_nodes(row))))
             add_row(visible, row);
 }
 

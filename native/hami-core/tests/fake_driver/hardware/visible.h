@@ -17,8 +17,8 @@ struct visible {
 };
 
 /*
- * What the container sees. Unset or `all` is everything; empty, `none` or `void` is nothing; otherwise a list of UUIDs or indices.
- * A MIG instance includes its GPU, and a GPU all its instances.
+ * What the container sees. Unset or `all` is everything; empty or `none` is nothing; otherwise a list of UUIDs or indices.
+ * A MIG instance includes its GPU, and a GPU all its instances. For `void` the device files decide, see README.md.
  */
 void visible_to_container(struct visible *visible);
 

@@ -116,7 +116,8 @@ API(nvmlDeviceGetRemappedRows, nvmlDevice_t device, unsigned int *corrected, uns
 
     if (result != NVML_SUCCESS || !uncorrected || !is_pending || !has_failed)
         return result != NVML_SUCCESS ? result : NVML_ERROR_INVALID_ARGUMENT;
-    if (reading_is_of_old_device(device->physical) || hw_is_partitioned(device->physical))
+    if (reading_is_of_old_device(device->physical) || hw_device(device->physical)->parent >= 0 ||
+        hw_is_partitioned(device->physical))
         return NVML_ERROR_NOT_SUPPORTED;
     *corrected = (unsigned int)reading(device->physical, "remapped-corrected", 0);
     *uncorrected = (unsigned int)reading(device->physical, "remapped-uncorrected", 0);
