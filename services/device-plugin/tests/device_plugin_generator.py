@@ -5,9 +5,15 @@ The stand-in prints the specs that NVIDIA's generator prints for such a root. Wh
 makes it fail: `fail <text>`, `hang`, `flood`, or `lost <uuid>` for all calls that name this device.
 """
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
+
+TOOLKITS = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "hami-e2e"
+FAKE_NVML = Path(__file__).resolve().parents[3] / "build/native/fake_driver/libnvidia-ml.so.1"
 
 _PROGRAM = """#!{python}
 import json, os, pathlib, sys, time
@@ -104,6 +110,13 @@ class FakeGenerator:
         """Return the mode and the devices of each call."""
         return (self.host / "toolkit/calls").read_text().splitlines()
 
+    def make_device_files(self, *names: str) -> None:
+        """Make device files below the driver's `/dev`, with the numbers of /dev/null."""
+        for name in names:
+            path = self.driver_root / "dev" / name
+            path.parent.mkdir(exist_ok=True)
+            os.mknod(path, 0o20666, os.makedev(1, 3))
+
     def does(self, what: str) -> None:
         """Let the next calls do *what*; empty: work."""
         (self.host / "toolkit/does").write_text(what)
@@ -118,3 +131,16 @@ class FakeGenerator:
         (libraries / "libnvidia-ml.so.1").unlink(missing_ok=True)
         (libraries / "libnvidia-ml.so.1").symlink_to(library.name)
         (self.host / "toolkit/version").write_text(version)
+
+
+def real_generator(host: Path) -> FakeGenerator:
+    """Return NVIDIA's own program in place of the stand-in, with the fake driver. Skip the test if there is none."""
+    found = sorted(TOOLKITS.glob("nvidia-toolkit-1.20*/nvidia-ctk"))
+    if not found or not FAKE_NVML.exists():
+        pytest.skip("nvidia-ctk is not built: make e2e-real; or the fake driver is not: make native")
+    fake = FakeGenerator(host, FAKE_NVML)
+    fake.program.unlink()
+    fake.program.symlink_to(found[-1])
+    for name in ("libcuda.so.570.124.06", "libcuda.so.1"):
+        (fake.driver_root / "usr/lib/x86_64-linux-gnu" / name).write_bytes(FAKE_NVML.read_bytes())
+    return fake

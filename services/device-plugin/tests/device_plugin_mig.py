@@ -316,3 +316,16 @@ async def print_instances() -> None:
     for gpu in await MigNvml(nvml).read_gpus():
         for found in gpu.instances:
             print(found.mig_uuid)  # noqa: T201
+
+
+async def create_instances(starts: Sequence[int]) -> None:
+    """Cut the fake driver's first GPU into instances of one slice at *starts*, as an administrator does."""
+    nvml = Nvml()
+    await nvml.open("/")
+    driver = MigNvml(nvml)
+    gpu = (await driver.read_gpus())[0]
+    await driver.switch_on(gpu.uuid)
+    profile = next(found for found in gpu.profiles if found.slices == 1)
+    for start in starts:
+        created = await driver.create(gpu.uuid, profile, MigPlacement(start, 1))
+        print(created.mig_uuid)  # noqa: T201

@@ -3,21 +3,24 @@ The device plugin as a process beside a GPU with MIG, and Pods with instances of
 """
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 from device_plugin_apiserver import ApiServer
 from device_plugin_kubelet import Kubelet
-from device_plugin_process import A100, DEVICE_CONFIG, NODE, T4, PluginProcess, a_pod
+from device_plugin_process import A100, DEVICE_CONFIG, FAKE_DRIVER, NODE, T4, PluginProcess, a_pod
+
+from testbed.hardware import mig_minors
 
 ALLOCATIONS = "hami.io/vgpu-mig-allocations"
 ALLOWLIST = '  migProfileAllowlist: [{models: ["A100-SXM4-40GB"], profiles: [1g.5gb, 2g.10gb, 3g.20gb, 7g.40gb]}]\n'
 INSTANCES = ("MIG-aaaaaaaa-0000-4000-8000-000000000001", "MIG-aaaaaaaa-0000-4000-8000-000000000002")
-CUT_A100 = (
-    "uuid,name,memory_mib,numa_node,pci_bus_id\n"
-    f"{A100},NVIDIA A100-SXM4-40GB,40960,1,00000000:01:00.0\n"
-    + "".join(f"{uuid},NVIDIA A100-SXM4-40GB MIG 1g.5gb,4864,1,00000000:01:00.0\n" for uuid in INSTANCES)
-)
+WHOLE_A100 = f"uuid,name,memory_mib,numa_node,pci_bus_id\n{A100},NVIDIA A100-SXM4-40GB,40960,1,00000000:01:00.0\n"
+_ROW = "{},NVIDIA A100-SXM4-40GB MIG 1g.5gb,4864,1,00000000:01:00.0\n"
+CUT_A100 = WHOLE_A100 + "".join(_ROW.format(uuid) for uuid in INSTANCES)
 PLAIN_T4 = f"{T4},Tesla T4,16384,1,00000000:02:00.0\n"
 SMALL = "nvidia.com/mig-1g.5gb"
 """The resource of the instances under the strategy `mixed`."""
@@ -51,3 +54,27 @@ def promised(api: ApiServer, name: str) -> dict[str, Any]:
     [found] = json.loads(api.annotations("pods", "default", name)[ALLOCATIONS])
     assert isinstance(found, dict)
     return found
+
+
+def show_minors(proc: Path, gpus: int = 2) -> Path:
+    """Write what a driver of *gpus* GPUs shows in /proc to *proc*, and return it."""
+    (proc / "driver/nvidia-caps").mkdir(parents=True)
+    (proc / "driver/nvidia-caps/mig-minors").write_text(mig_minors(gpus))
+    (proc / "devices").write_text("Character devices:\n  1 mem\n195 nvidia\n508 nvidia-caps\n")
+    return proc
+
+
+def files_of(gpu: int, instance: int, part: int = 0) -> list[str]:
+    """Return the device files of an instance, by the numbers that the driver reserves."""
+    minors = dict(line.split() for line in mig_minors(gpu + 1).splitlines())
+    names = (f"gpu{gpu}/gi{instance}/access", f"gpu{gpu}/gi{instance}/ci{part}/access")
+    return [f"/dev/nvidia{gpu}", *(f"/dev/nvidia-caps/nvidia-cap{minors[name]}" for name in names)]
+
+
+def asked_of_the_driver(host: Path, call: str) -> list[str]:
+    """Return the words that *call*, of a function of `device_plugin_mig`, prints as another client of the driver."""
+    program = f"import asyncio; from device_plugin_mig import *; asyncio.run({call})"
+    env = os.environ | {"LD_LIBRARY_PATH": str(FAKE_DRIVER), "FAKE_DRIVER_DIR": str(host / "hardware")}
+    command = [sys.executable, "-c", program]
+    answer = subprocess.run(command, env=env, cwd=Path(__file__).parent, check=True, capture_output=True, text=True)
+    return answer.stdout.split()

@@ -48,8 +48,7 @@ class PluginProcess:
         self._flags, self._environ = flags, environ
 
     async def __aenter__(self) -> Self:
-        (self.host / "hardware").mkdir(exist_ok=True)
-        (self.host / "hardware/devices.csv").write_text(self.hardware)
+        self.write_hardware()
         (self.host / "library.so").write_bytes(b"the library")
         (self.host / "device-config.yaml").write_text(self.device_config)
         self.api.kubeconfig(self.host / "kubeconfig")
@@ -85,6 +84,11 @@ class PluginProcess:
             self.process.kill()
         await self.process.wait()
         await self._reading
+
+    def write_hardware(self) -> None:
+        """Write the fake driver's devices."""
+        (self.host / "hardware").mkdir(exist_ok=True)
+        (self.host / "hardware/devices.csv").write_text(self.hardware)
 
     def _in_namespace(self) -> tuple[str, ...]:
         if self.proc is None:

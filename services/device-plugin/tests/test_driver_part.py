@@ -61,6 +61,12 @@ def fake(host: Path) -> FakeGenerator:
     return FakeGenerator(host)
 
 
+async def capabilities(mig_uuid: str) -> dict[str, int]:
+    """Return the device files of a MIG instance whose UUID ends with its number."""
+    number = int(mig_uuid[-1])
+    return {f"/dev/nvidia-caps/nvidia-cap{number}": number}
+
+
 def a_driver_part(fake: FakeGenerator, view: View | None = None, *flags: str) -> DriverPart:
     """Return the driver's part on a host with *fake*."""
     host = fake.host
@@ -69,7 +75,7 @@ def a_driver_part(fake: FakeGenerator, view: View | None = None, *flags: str) ->
     )
     texts: Any = {"/c": "nvidia:\n  resourceCountName: r/gpu\n", "/config/config.json": Unreadable("", is_missing=True)}
     config = load(arguments, {"NODE_NAME": "n1", "HOOK_PATH": str(host / "hook")}, texts)
-    return DriverPart(config, cast(NodeKube, view or View()), Metrics())
+    return DriverPart(config, cast(NodeKube, view or View()), Metrics(), capabilities)
 
 
 async def files(part: DriverPart, *uuids: str) -> list[str]:
@@ -149,6 +155,24 @@ async def test_device_that_appears_is_described_when_a_container_needs_it(fake: 
 
     assert ["/run/nvidia/driver/dev/nvidia1", "/run/nvidia/driver/dev/nvidia7"] == found[-2:]
     assert "nvml GPU-07" == fake.calls()[-1]
+
+
+async def test_instance_without_a_device_file_on_the_host_gets_it_by_its_numbers(
+    fake: FakeGenerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The generator leaves it out. Without the numbers the container does not start, because CUDA would fail in it."""
+    part = a_driver_part(fake)
+    await part.prepare(IDENTITY, UUIDS)
+    monkeypatch.setattr(driver_part, "read_major", lambda: None)
+    with pytest.raises(GeneratorError, match=r"MIG instance MIG-01: device file /dev/nvidia-caps/nvidia-cap1 does not"):
+        await part.part(["MIG-01"])
+    monkeypatch.setattr(driver_part, "read_major", lambda: 508)
+
+    found = await part.part(["MIG-01"])
+
+    assert found is not None
+    node = {"path": "/dev/nvidia-caps/nvidia-cap1", "type": "c", "major": 508, "minor": 1}
+    assert node == found.common.device_nodes["/dev/nvidia-caps/nvidia-cap1"]
 
 
 async def test_lost_device_leaves_the_others(fake: FakeGenerator) -> None:

@@ -2,17 +2,13 @@
 NVIDIA's generator as a program: what it is asked, and how it may fail.
 """
 
-import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from device_plugin_generator import FakeGenerator
+from device_plugin_generator import FakeGenerator, real_generator
 
 from hami_device_plugin.adapters.generator import Generator, GeneratorError, roots
 from hami_device_plugin.decide.cdi.driver import Root
-
-TOOLKITS = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "hami-e2e"
 
 
 @pytest.fixture
@@ -104,22 +100,14 @@ def test_device_files_are_looked_for_where_they_are(
 
 async def test_nvidias_own_generator_describes_a_fake_driver(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the stand-in prints is what the program that the image has prints."""
-    found = sorted(TOOLKITS.glob("nvidia-toolkit-1.20*/nvidia-ctk"))
-    library = Path(__file__).resolve().parents[3] / "build/native/fake_driver/libnvidia-ml.so.1"
-    if not found or not library.exists():
-        pytest.skip("nvidia-ctk is not built: make e2e-real; or the fake driver is not: make native")
-    fake = FakeGenerator(host, library)
-    for name in ("libcuda.so.570.124.06", "libcuda.so.1"):
-        (fake.driver_root / "usr/lib/x86_64-linux-gnu" / name).write_bytes(library.read_bytes())
-    for name in ("nvidia0", "nvidiactl", "nvidia-uvm"):
-        os.mknod(fake.driver_root / "dev" / name, 0o20666, os.makedev(1, 3))
+    fake = real_generator(host)
+    fake.make_device_files("nvidia0", "nvidiactl", "nvidia-uvm")
     (host / "hardware").mkdir()
     (host / "hardware/devices.csv").write_text(
         "uuid,name,memory_mib,numa_node,pci_bus_id\nGPU-aaaaaaaa-0000-4000-8000-000000000000,A,16384,0,00000000:01:00.0\n"
     )
     monkeypatch.setenv("FAKE_DRIVER_DIR", str(host / "hardware"))
-    real = replace(a_generator(fake), program=str(found[-1]))
-    spec = await real.describe(["GPU-aaaaaaaa-0000-4000-8000-000000000000"])
+    spec = await a_generator(fake).describe(["GPU-aaaaaaaa-0000-4000-8000-000000000000"])
     edits = spec.selected(spec.devices)
 
     assert {"/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-uvm"} == edits.device_nodes.keys()

@@ -9,7 +9,17 @@ from typing import Any
 import pytest
 from device_plugin_apiserver import ApiServer
 from device_plugin_kubelet import RESOURCE, Kubelet
-from device_plugin_mig_process import CUT_A100, INSTANCES, PLAIN_T4, SMALL, a_plugin, a_promised_pod, promised
+from device_plugin_mig_process import (
+    CUT_A100,
+    INSTANCES,
+    PLAIN_T4,
+    SMALL,
+    a_plugin,
+    a_promised_pod,
+    files_of,
+    promised,
+    show_minors,
+)
 from device_plugin_process import A100, PluginProcess, a_node, a_pod, needs_fake_driver
 
 from hami_device_plugin.adapters import mig_capabilities
@@ -33,21 +43,6 @@ class Driver:
         """Return its address."""
         self.asked.append(mig_uuid)
         return SECOND
-
-
-def show_minors(proc: Path, gpus: int = 2) -> Path:
-    """Write what a driver of *gpus* GPUs shows in /proc to *proc*, and return it."""
-    (proc / "driver/nvidia-caps").mkdir(parents=True)
-    (proc / "driver/nvidia-caps/mig-minors").write_text(mig_minors(gpus))
-    (proc / "devices").write_text("Character devices:\n  1 mem\n195 nvidia\n508 nvidia-caps\n")
-    return proc
-
-
-def files_of(gpu: int, instance: int, part: int = 0) -> list[str]:
-    """Return the device files of an instance, by the numbers that the driver reserves."""
-    minors = dict(line.split() for line in mig_minors(gpu + 1).splitlines())
-    names = (f"gpu{gpu}/gi{instance}/access", f"gpu{gpu}/gi{instance}/ci{part}/access")
-    return [f"/dev/nvidia{gpu}", *(f"/dev/nvidia-caps/nvidia-cap{minors[name]}" for name in names)]
 
 
 def nodes(edits: dict[str, Any]) -> list[tuple[str, str]]:

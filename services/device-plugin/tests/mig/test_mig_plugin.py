@@ -3,9 +3,6 @@ The plugin's process in mode `mig`, on a fake driver whose A100 can be cut and w
 """
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +10,18 @@ import grpc
 import pytest
 from device_plugin_apiserver import ApiServer
 from device_plugin_kubelet import Kubelet
-from device_plugin_mig_process import a_plugin, a_promised_pod, promised
-from device_plugin_process import A100, FAKE_DRIVER, NODE, T4, a_node, needs_fake_driver
+from device_plugin_mig_process import a_plugin, a_promised_pod, asked_of_the_driver, promised
+from device_plugin_process import A100, NODE, T4, a_node, needs_fake_driver
 
 pytestmark = needs_fake_driver
 
 REGISTER = "hami.io/node-nvidia-register"
 PHASE, TO_ALLOCATE = "hami.io/bind-phase", "hami.io/vgpu-devices-to-allocate"
-READ = "import asyncio, sys; from device_plugin_mig import print_instances; asyncio.run(print_instances())"
 
 
 def instances(host: Path) -> list[str]:
     """Return the MIG UUIDs on the Node, as another client of the driver sees them."""
-    env = os.environ | {"LD_LIBRARY_PATH": str(FAKE_DRIVER), "FAKE_DRIVER_DIR": str(host / "hardware")}
-    answer = subprocess.run(
-        [sys.executable, "-c", READ], env=env, cwd=Path(__file__).parents[1], check=True, capture_output=True, text=True
-    )
-    return answer.stdout.split()
+    return asked_of_the_driver(host, "print_instances()")
 
 
 async def started(kubelet: Kubelet, name: str, replica: str = f"{A100}-0") -> Any:

@@ -10,7 +10,7 @@ the loops.
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,11 +21,13 @@ from hami_device_plugin import __version__
 from hami_device_plugin.adapters import cdi_files, library
 from hami_device_plugin.adapters.generator import Generator, GeneratorError, GeneratorHangError, roots
 from hami_device_plugin.adapters.kube import NodeKube
+from hami_device_plugin.adapters.mig_capabilities import read_major
 from hami_device_plugin.adapters.regions import was_used
 from hami_device_plugin.config.settings import Config
 from hami_device_plugin.decide.allocation import CONTROL_NODES, LIST_STRATEGIES
-from hami_device_plugin.decide.cdi.driver import ALL_DEVICES, DriverSpec
+from hami_device_plugin.decide.cdi.driver import ALL_DEVICES, DriverSpec, with_device_files
 from hami_device_plugin.decide.cdi.strategy import Strategy, choose_strategy, may_be_native
+from hami_device_plugin.decide.inventory import is_instance
 from hami_device_plugin.decide.mode import Mode
 from hami_device_plugin.decide.pods import Pod
 from hami_device_plugin.metrics import Metrics
@@ -43,6 +45,8 @@ FALLBACK_EVENT = "NativeCDINotUsed"
 MISSING_EVENT = "CDIEditsMissing"
 
 Fingerprint = tuple[object, ...]
+Capabilities = Callable[[str], Awaitable[Mapping[str, int]]]
+"""Returns the minor number of each device file of a MIG instance besides the GPU's, by path."""
 
 logger = structlog.get_logger()
 
@@ -64,9 +68,10 @@ class Expected:
 class DriverPart:
     """The driver's part on this Node, for one session."""
 
-    def __init__(self, config: Config, view: NodeKube, metrics: Metrics) -> None:
-        """Work by *config*; `prepare` chooses the strategy."""
+    def __init__(self, config: Config, view: NodeKube, metrics: Metrics, capabilities: Capabilities) -> None:
+        """Work by *config*; `prepare` chooses the strategy. *capabilities* are those of MIG instances."""
         self._config = config
+        self._capabilities = capabilities
         self._view = view
         self._metrics = metrics
         driver, self._device_root = roots(config.driver_root, config.driver_root_here, config.dev_root)
@@ -120,7 +125,7 @@ class DriverPart:
             spec = self._spec or DriverSpec()
             missing = [uuid for uuid in uuids if uuid not in spec.devices]
             if missing:
-                spec += await self._generator.describe(missing)
+                spec += await self._generated(missing)
                 self._spec = spec
         return replace(spec, common=spec.selected(uuids), devices={})
 
@@ -220,7 +225,7 @@ class DriverPart:
     async def _described_devices(self, uuids: Sequence[str]) -> DriverSpec:
         """Return the description of *uuids*; if they cannot be described together, of those that can be alone."""
         try:
-            return await self._generator.describe(uuids)
+            return await self._generated(uuids)
         except GeneratorHangError:
             raise
         except GeneratorError as error:
@@ -230,7 +235,7 @@ class DriverPart:
         spec = DriverSpec()
         for uuid in uuids:
             try:
-                spec += await self._generator.describe([uuid])
+                spec += await self._generated([uuid])
             except GeneratorError as error:
                 logger.error(
                     "A device is not described, its containers will not start", device=uuid, because=str(error)
@@ -238,6 +243,18 @@ class DriverPart:
         if not spec.devices:
             raise first
         return spec
+
+    async def _generated(self, uuids: Sequence[str]) -> DriverSpec:
+        """Return the generator's description of *uuids*, MIG instances with all of their device files."""
+        spec = await self._generator.describe(uuids)
+        devices = dict(spec.devices)
+        for uuid in filter(is_instance, spec.devices):
+            try:
+                minors = await self._capabilities(uuid)
+                devices[uuid] = with_device_files(devices[uuid], minors, await asyncio.to_thread(read_major))
+            except HamiError as error:
+                raise GeneratorError(f"MIG instance {uuid}: {error}") from error
+        return replace(spec, devices=devices)
 
     async def _refresh(self, uuids: Sequence[str]) -> None:
         if await asyncio.to_thread(self._fingerprint, uuids) == self._described:

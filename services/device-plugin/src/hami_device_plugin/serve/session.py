@@ -105,7 +105,7 @@ class Session:
         self._mig: MigInstances | None = None
         """Set in mode `mig`."""
         self._locator = InstanceLocator(MigNvml(nvml))
-        self._driver_part = DriverPart(config, self._view, metrics)
+        self._driver_part = DriverPart(config, self._view, metrics, self._locator.capabilities)
         self._calls: Calls
         self._node_loop: NodeLoop
         self._kubelet_loop: KubeletLoop

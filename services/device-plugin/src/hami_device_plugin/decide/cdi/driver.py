@@ -83,6 +83,28 @@ class DriverSpec:
         return edits
 
 
+def with_device_files(edits: Edits, minors: Mapping[str, int], major: int | None) -> Edits:
+    """
+    Return *edits* with a device node for each path of *minors*, its minor number, that they lack.
+
+    The generator leaves out a device file that does not exist on the host, and the driver makes those of a MIG instance
+    when a program first uses the instance. A runtime makes the container's file by its numbers; *major* is the driver's
+    major number, None if the kernel has none.
+
+    Raises:
+        SpecError: a device node is missing, and *major* too.
+    Source: https://github.com/cncf-tags/container-device-interface/blob/v1.0.1/pkg/cdi/container-edits_unix.go
+    """
+    missing = [path for path in minors if path not in edits.device_nodes]
+    if missing and major is None:
+        raise SpecError(
+            f"device file {missing[0]} does not exist, and /proc/devices has no nvidia-caps; make it on the host: "
+            "nvidia-modprobe -f with the path of its capability in /proc/driver/nvidia/capabilities"
+        )
+    nodes = {path: {"path": path, "type": "c", "major": major, "minor": minors[path]} for path in missing}
+    return edits + Edits(device_nodes=nodes)
+
+
 def newest(*versions: str) -> str:
     """
     Return the newest of CDI's *versions*.
