@@ -204,7 +204,10 @@ void hami_overhead_refresh(int device)
 
 void hami_overhead_refresh_if_stale(int device)
 {
-    if (hami_nvml_is_recognised() && atomic_load(&devices[device].measured_at) != time(NULL))
+    time_t now = time(NULL);
+
+    if (atomic_load_explicit(&devices[device].measured_at, memory_order_relaxed) != now && hami_nvml_is_recognised() &&
+        atomic_exchange(&devices[device].measured_at, now) != now)
         refresh(device);
 }
 

@@ -50,7 +50,7 @@ void hami_overhead_refresh(int device);
  */
 bool hami_overhead_make_room(int device);
 
-/* Ask NVML about a region device, at most once a second, because code is also loaded by a kernel's first launch. */
+/* Ask NVML about a region device, at most once a second: code is also loaded by a kernel's first launch, which does not say so. */
 void hami_overhead_refresh_if_stale(int device);
 
 /* Forget the parent's contexts, in a forked child. */

@@ -132,6 +132,9 @@ void fake_event_await(CUevent event);
 void fake_event_hold(CUevent event);
 void fake_event_drop(CUevent event);
 
+/* Load the module of a function, if that was put off until its first launch. */
+CUresult fake_kernel_load(CUfunction function);
+
 /* Return how long the next launch of a function takes, and its part of the device. Counts as a launch. */
 uint64_t fake_kernel_draw(CUfunction function);
 unsigned int fake_kernel_part(CUfunction function);

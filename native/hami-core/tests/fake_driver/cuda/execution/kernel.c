@@ -8,6 +8,9 @@
  * `@<percent>` after a name is the part of the device that it takes; without it, all of it. FAKE_DRIVER_SEED (1) chooses the random
  * durations, which are the same for the same launches of the same name. FAKE_DRIVER_CLOCK=<percent>[:<every ms>:<for ms>] slows the
  * device's clock down, always or at the end of every period.
+ *
+ * A module takes its memory when it is loaded, or with CUDA_MODULE_LOADING=LAZY at the first launch of one of its functions.
+ * Source: CUDA Programming Guide, Lazy Loading.
  */
 #include <math.h>
 #include <stdio.h>
@@ -22,6 +25,7 @@
 
 struct CUmod_st {
     CUcontext context;
+    bool is_loaded; /* atomic: its memory is taken */
     struct CUfunc_st *functions;
 };
 
@@ -32,6 +36,7 @@ struct CUfunc_st {
     uint64_t first_launches;
     unsigned int part;
     uint64_t seed, launches;
+    CUmodule module;
     struct CUfunc_st *next;
 };
 
@@ -154,6 +159,7 @@ API CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const ch
     *function = malloc(sizeof(parsed));
     if (!*function)
         return CUDA_ERROR_OUT_OF_MEMORY;
+    parsed.module = module;
     parsed.next = module->functions;
     **function = parsed;
     module->functions = *function;
@@ -161,6 +167,31 @@ API CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const ch
 }
 
 /* Modules */
+
+static bool is_lazy(void)
+{
+    const char *loading = variable("CUDA_MODULE_LOADING");
+
+    return loading && strcmp(loading, "LAZY") == 0;
+}
+
+/* Take the memory of a module, once. */
+static CUresult load(CUmodule module)
+{
+    CUresult result;
+
+    if (__atomic_exchange_n(&module->is_loaded, true, __ATOMIC_ACQ_REL))
+        return CUDA_SUCCESS;
+    result = fake_module_take(module->context);
+    if (result != CUDA_SUCCESS)
+        __atomic_store_n(&module->is_loaded, false, __ATOMIC_RELEASE);
+    return result;
+}
+
+CUresult fake_kernel_load(CUfunction function)
+{
+    return load(function->module);
+}
 
 API CUresult cuModuleLoadData(CUmodule *module, const void *image)
 {
@@ -172,10 +203,11 @@ API CUresult cuModuleLoadData(CUmodule *module, const void *image)
     if (!module || !image)
         return CUDA_ERROR_INVALID_VALUE;
     *module = calloc(1, sizeof(**module));
-    result = *module ? fake_module_take(context) : CUDA_ERROR_OUT_OF_MEMORY;
-    if (result == CUDA_SUCCESS)
-        (*module)->context = context;
-    else
+    if (!*module)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    (*module)->context = context;
+    result = is_lazy() ? CUDA_SUCCESS : load(*module);
+    if (result != CUDA_SUCCESS)
         free(*module);
     return result;
 }
@@ -209,7 +241,8 @@ API CUresult cuModuleUnload(CUmodule module)
         free(module->functions);
         module->functions = next;
     }
-    fake_module_give(module->context);
+    if (module->is_loaded)
+        fake_module_give(module->context);
     free(module);
     return CUDA_SUCCESS;
 }

@@ -18,6 +18,9 @@ static CUresult launch(CUfunction function, bool has_threads, CUstream handle)
         return CUDA_ERROR_INVALID_HANDLE;
     if (!has_threads)
         return CUDA_ERROR_INVALID_VALUE;
+    result = fake_kernel_load(function);
+    if (result != CUDA_SUCCESS)
+        return result;
     if (stream->capture)
         return fake_capture_kernel(stream, function);
     if (launch_ns == UINT64_MAX)
