@@ -27,8 +27,8 @@ PLUGIN_STEPS = (
     f"{PLUGIN}.serve.identity:owner",  # PreStartContainer asks who owns the replicas
     f"{PLUGIN}.adapters.regions:_renew",  # the container gets its directory
     f"{PLUGIN}.adapters.regions:_create",  # the directory gets its region
+    f"{PLUGIN}.adapters.files:_new_temporary",  # the limits get a file
     f"{PLUGIN}.adapters.cdi_files:write_spec",
-    "os:fsync",  # a temporary file has the spec
     "pathlib:Path.replace",  # the spec gets its name
     "prometheus_client:Histogram.observe",  # the kubelet gets its answer
     f"{PLUGIN}.adapters.kube:NodeKube.patch_pod",  # the Pod is marked

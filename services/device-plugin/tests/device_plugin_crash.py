@@ -102,10 +102,10 @@ STEPS: dict[str, tuple[Any, str, int]] = {
     "moving the region": (Path, "is_symlink", 0),
     "clearing the last run's region": (regions, "_clear", 0),
     "writing the limits": (identity, "write_limits", 0),
-    "synchronising the limits": (os, "fsync", 0),
+    "making a file for the limits": (files, "_new_temporary", 0),
     "renaming the limits": (Path, "replace", 0),
     "writing the spec": (cdi_files, "write_spec", 0),
-    "synchronising the spec": (os, "fsync", 1),
+    "making a file for the spec": (files, "_new_temporary", 1),
     "renaming the spec": (Path, "replace", 1),
     "letting the runtime notice": (asyncio, "sleep", 0),
 }
