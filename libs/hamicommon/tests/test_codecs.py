@@ -8,7 +8,6 @@ import pytest
 
 from hamicommon.errors import HamiError
 from hamicommon.model import Device, MigPlacement, MigProfile, Moment, NodeLock, Share
-from hamicommon.wire.enforcement import Enforcement, decode_enforcement
 from hamicommon.wire.errors import DecodeError, EncodeError, quote
 from hamicommon.wire.go import json_reader as json
 from hamicommon.wire.go.json_writer import compact
@@ -309,16 +308,3 @@ def test_region_whose_first_bytes_alone_are_there_is_refused() -> None:
     """The bytes count, not the size."""
     with pytest.raises(DecodeError):
         decode_region(b"")
-
-
-@pytest.mark.parametrize("text", ["", "Driver", "driver ", "library,driver"])
-def test_unknown_enforcement_is_refused_with_the_known_ones(text: str) -> None:
-    """A later version may know more, so a reader must not take one for another."""
-    with pytest.raises(DecodeError, match="is not one of library, driver, both"):
-        decode_enforcement(text)
-
-
-@pytest.mark.parametrize("enforcement", Enforcement)
-def test_enforcement_is_its_own_text(enforcement: Enforcement) -> None:
-    """The annotation has the word that people read."""
-    assert enforcement is decode_enforcement(str(enforcement))
