@@ -247,11 +247,13 @@ class DriverPart:
     async def _generated(self, uuids: Sequence[str]) -> DriverSpec:
         """Return the generator's description of *uuids*, MIG instances with all of their device files."""
         spec = await self._generator.describe(uuids)
-        devices = dict(spec.devices)
-        for uuid in filter(is_instance, spec.devices):
+        instances = list(filter(is_instance, spec.devices))
+        if not instances:
+            return spec
+        devices, major = dict(spec.devices), await asyncio.to_thread(read_major)
+        for uuid in instances:
             try:
-                minors = await self._capabilities(uuid)
-                devices[uuid] = with_device_files(devices[uuid], minors, await asyncio.to_thread(read_major))
+                devices[uuid] = with_device_files(devices[uuid], await self._capabilities(uuid), major)
             except HamiError as error:
                 raise GeneratorError(f"MIG instance {uuid}: {error}") from error
         return replace(spec, devices=devices)
