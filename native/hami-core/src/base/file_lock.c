@@ -1,16 +1,8 @@
 #include "file_lock.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <time.h>
 #include <unistd.h>
-
-#ifndef F_OFD_SETLK
-#define F_OFD_SETLK 37
-#endif
-#ifndef F_OFD_SETLKW
-#define F_OFD_SETLKW 38
-#endif
 
 static bool set(const struct hami_file_lock *lock, int command, short type)
 {

@@ -7,9 +7,17 @@
 #ifndef HAMI_FILE_LOCK_H
 #define HAMI_FILE_LOCK_H
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <sys/types.h>
+
+/* Open-file-description locks are newer than glibc 2.17. Source: Linux, include/uapi/asm-generic/fcntl.h. */
+#ifndef F_OFD_GETLK
+#define F_OFD_GETLK 36
+#define F_OFD_SETLK 37
+#define F_OFD_SETLKW 38
+#endif
 
 struct hami_file_lock {
     pthread_mutex_t mutex;

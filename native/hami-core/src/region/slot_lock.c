@@ -1,18 +1,13 @@
 #include "slot_lock.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdatomic.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "file_lock.h"
 #include "options.h"
 #include "region_file.h"
-
-#ifndef F_OFD_GETLK
-#define F_OFD_GETLK 36
-#define F_OFD_SETLK 37
-#endif
 
 enum { FIRST_BYTE = 0x50000000 };
 
