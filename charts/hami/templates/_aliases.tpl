@@ -122,7 +122,8 @@ an empty map counts as not given. isDefault: it is the default of one of HAMi's 
 {{- end -}}
 
 {{/* An old value in the form of the new name: {"value": ...}, null if it counts as not given. "nodeConfig" leaves out the sample
-entry of HAMi's default. Argument: (list "old name" as value). */}}
+entry of HAMi's default, and writes keys in small letters, because HAMi reads them in any case.
+Argument: (list "old name" as value). */}}
 {{- define "hami.as" -}}
 {{- $as := index . 1 -}}
 {{- $value := index . 2 -}}
@@ -146,7 +147,14 @@ entry of HAMi's default. Argument: (list "old name" as value). */}}
   {{- $value = fromJson $value -}}
   {{- if $value.Error }}{{ fail (printf "%s is not JSON: %s" (index . 0) $value.Error) }}{{ end -}}
   {{- $nodes := list -}}
-  {{- range $value.nodeconfig }}{{ if ne (toString .name) "your-node-name" }}{{ $nodes = append $nodes . }}{{ end }}{{ end -}}
+  {{- range $given := $value.nodeconfig -}}
+    {{- $node := dict -}}
+    {{- range $key, $setting := $given }}{{ $_ := set $node (lower $key) $setting }}{{ end -}}
+    {{- if not (has (default "" $node.operatingmode) (list "" "hami-core" "mig" "mps")) -}}
+      {{- fail (printf "%s: operatingmode of Node %q is %q: write hami-core, mig or mps" (index $ 0) (toString $node.name) (toString $node.operatingmode)) -}}
+    {{- end -}}
+    {{- if ne (toString $node.name) "your-node-name" }}{{ $nodes = append $nodes $node }}{{ end -}}
+  {{- end -}}
   {{- $value = ternary (dict "nodeconfig" $nodes) dict (gt (len $nodes) 0) -}}
 {{- end -}}
 {{- dict "value" $value | toJson -}}

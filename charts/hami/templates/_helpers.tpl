@@ -195,22 +195,34 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end -}}
 
-{{/* Not empty if the device plugin reads or changes MIG instances, for which the driver wants SYS_ADMIN. Argument: values. */}}
+{{/* Not empty if the device plugin reads or changes MIG instances, for which the driver wants SYS_ADMIN. */}}
 {{- define "hami.hasMig" -}}
-{{- $isMig := has .migStrategy (list "single" "mixed") -}}
-{{- range (.nodeConfig).nodeconfig -}}
-{{- if eq (default "" .operatingmode) "mig" -}}{{- $isMig = true -}}{{- end -}}
+{{- $plugin := .Values.devicePlugin -}}
+{{- $strategies := list $plugin.migStrategy -}}
+{{- $modes := list -}}
+{{- range $plugin.nodeConfig.nodeconfig }}{{ $modes = append $modes .operatingmode }}{{ end -}}
+{{- $files := list (include "hami.deviceConfig" . | fromYaml) -}}
+{{- range $name, $text := $plugin.config.map -}}
+  {{- $named := fromYaml $text -}}
+  {{- if $named.Error }}{{ fail (printf "devicePlugin.config.map.%s is not YAML: %s" $name $named.Error) }}{{ end -}}
+  {{- $files = append $files $named -}}
+  {{- range $key, $value := $named.nvidia }}{{ if eq (lower $key) "operatingmode" }}{{ $modes = append $modes $value }}{{ end }}{{ end -}}
 {{- end -}}
-{{- if $isMig -}}true{{- end -}}
+{{- range $files }}{{ $strategies = append $strategies (include "hami.at" (list . "flags.migStrategy") | fromJson).value }}{{ end -}}
+{{- if and (has "mig" $modes) (not (include "hami.at" (list (first $files) "nvidia.migProfileAllowlist") | fromJson).value) -}}
+  {{- fail "operatingmode mig needs the profiles to offer: add nvidia.migProfileAllowlist to deviceConfig.content, as in the chart's values.yaml" -}}
+{{- end -}}
+{{- if or $plugin.migRights (has "mig" $modes) (has "single" $strategies) (has "mixed" $strategies) -}}true{{- end -}}
 {{- end -}}
 
-{{/* The securityContext of device plugin and monitor. Files below hookPath may belong to any user. Argument: values. */}}
+{{/* The securityContext of device plugin and monitor. Files below hookPath may belong to any user.
+Argument: (list values hasMig). */}}
 {{- define "hami.nodeSecurityContext" -}}
-{{- with .securityContext }}
+{{- with (index . 0).securityContext }}
 {{- toYaml . }}
 {{- else -}}
 runAsUser: 0
-{{- if include "hami.hasMig" . }}
+{{- if index . 1 }}
 readOnlyRootFilesystem: true
 capabilities: {drop: [ALL], add: [DAC_OVERRIDE, SYS_ADMIN]}
 {{- else }}

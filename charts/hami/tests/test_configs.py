@@ -12,12 +12,15 @@ from pathlib import Path
 import pytest
 import yaml
 
+from hami_device_plugin.config.arguments import parse_arguments
+from hami_device_plugin.config.loader import files, load
+from hami_device_plugin.config.settings import Config
 from hami_device_plugin.decide.hardware.mock import read_mock_devices
-from hamicommon.config import load_device_config
+from hamicommon.config import Texts, load_device_config
 from hamicommon.node_overrides import load_node_overrides
 from hamicommon.vendors import ascend, nvidia
 
-from .chart import CHART, Json, RefusedError, given, needs_helm, objects, one, pod_spec, text
+from .chart import CHART, Json, RefusedError, given, needs_helm, nested, objects, one, pod_spec, text
 
 pytestmark = needs_helm
 
@@ -170,6 +173,80 @@ def test_node_config_can_be_the_users_config_map() -> None:
 
     assert "theirs" == volumes["node-config"]["configMap"]["name"]
     assert "hami-device-plugin" not in {o["metadata"]["name"] for o in objects(*arguments) if o["kind"] == "ConfigMap"}
+
+
+def plugin_settings(config_json: str, values: Json) -> Config:
+    """Return what the device plugin reads on the Node gpu-1, with *config_json* in the mounted ConfigMap."""
+    arguments = parse_arguments(plugin_arguments(values))
+    environ = {"NODE_NAME": "gpu-1"}
+    device_config_file, node_config_file = files(arguments, environ)
+    texts: Texts = {device_config_file: device_config(*given(values)), node_config_file: config_json}
+    return load(arguments, environ, texts)
+
+
+@pytest.mark.parametrize(
+    "node",
+    ['{"name": "gpu-1", "operatingmode": "mig"}', '{"Name": "gpu-1", "OperatingMode": "mig", "migStrategy": "none"}'],
+)
+def test_operating_mode_mig_is_what_the_plugin_starts_with(node: str) -> None:
+    """HAMi's value, in any letter case, as HAMi reads it."""
+    values: Json = {"devicePlugin": {"nodeConfiguration": {"config": f'{{"nodeconfig": [{node}]}}'}}}
+    config = one("ConfigMap", "hami-device-plugin", *given(values))["data"]["config.json"]
+    settings = plugin_settings(config, values)
+
+    assert "mig" == settings.sharing.mode
+    assert settings.mig_rules
+
+
+@pytest.mark.parametrize("name", ["nodeConfigMap", "nodeConfiguration.externalConfigName"])
+def test_plugin_reads_the_users_own_config_map(name: str) -> None:
+    """The chart creates no ConfigMap of this name, and the plugin reads the user's."""
+    values = nested(f"devicePlugin.{name}", "theirs")
+    spec = pod_spec(one("DaemonSet", "hami-device-plugin", *given(values)))
+    (volume,) = [each for each in spec["volumes"] if each["name"] == "node-config"]
+    (mount,) = [each for each in spec["containers"][0]["volumeMounts"] if each["name"] == "node-config"]
+    theirs = '{"nodeconfig": [{"name": "gpu-1", "operatingmode": "mig", "filterdevices": {"index": [1]}}]}'
+    settings = plugin_settings(theirs, values)
+
+    assert ("theirs", "/config") == (volume["configMap"]["name"], mount["mountPath"])
+    assert "mig" == settings.sharing.mode
+    assert {1} == settings.sharing.excluded_indices
+    assert "theirs" not in {each["metadata"]["name"] for each in objects(*given(values))}
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            {
+                "devicePlugin": {
+                    "nodeConfiguration": {"config": '{"nodeconfig": [{"name": "a", "operatingmode": "MIG"}]}'}
+                }
+            },
+            'operatingmode of Node "a" is "MIG": write hami-core, mig or mps',
+        ),
+        (
+            {"devicePlugin": {"nodeConfig": {"nodeconfig": [{"name": "a"}]}, "nodeConfigMap": "theirs"}},
+            "nodeConfig has no effect beside devicePlugin.nodeConfigMap=theirs: write its entries to config.json",
+        ),
+        (
+            {
+                "deviceConfig": {"content": CONTENT},
+                "devicePlugin": {"nodeConfig": {"nodeconfig": [{"name": "a", "operatingmode": "mig"}]}},
+            },
+            "operatingmode mig needs the profiles to offer: add nvidia.migProfileAllowlist to deviceConfig.content",
+        ),
+        (
+            {"devicePlugin": {"config": {"map": {"a": "nvidia: ["}}}},
+            "devicePlugin.config.map.a is not YAML",
+        ),
+    ],
+    ids=["mode", "two sources", "no profiles", "named config"],
+)
+def test_node_config_without_effect_is_refused_at_render(values: Json, message: str) -> None:
+    """Not by a plugin that does not start."""
+    with pytest.raises(RefusedError, match=message):
+        text(*given(values))
 
 
 def test_kube_scheduler_sends_every_node_without_throttling() -> None:

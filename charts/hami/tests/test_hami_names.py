@@ -92,13 +92,19 @@ def examples() -> dict[str, tuple[Any, Any]]:
 EXAMPLES = examples()
 
 
+ALONE = "devicePlugin.nodeConfiguration.externalConfigName"
+"""The name that contradicts another: a Node's settings come from the chart's ConfigMap or from the user's."""
+
+
 @pytest.fixture(scope="module")
 def translated() -> Json:
-    """The chart's values after all examples together."""
+    """The chart's values after all examples together, and that of ALONE by itself."""
     values: Json = {}
     for old, (theirs, _) in EXAMPLES.items():
-        values = merged(values, nested(old, theirs))
-    return effective_values(values)
+        if old != ALONE:
+            values = merged(values, nested(old, theirs))
+    alone = at(effective_values(nested(ALONE, EXAMPLES[ALONE][0])), ALIASES["renamed"][ALONE]["to"])
+    return merged(effective_values(values), nested(ALIASES["renamed"][ALONE]["to"], alone))  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("old", ALIASES["renamed"])

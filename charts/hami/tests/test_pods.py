@@ -267,6 +267,13 @@ def test_links_are_scored_if_the_policy_uses_them(policy: str, expected: bool) -
     [
         pytest.param({"migStrategy": "mixed"}, id="strategy"),
         pytest.param({"nodeConfig": {"nodeconfig": [{"name": "n", "operatingmode": "mig"}]}}, id="mode of a Node"),
+        pytest.param(
+            {"nodeConfiguration": {"config": '{"nodeconfig": [{"name": "n", "OperatingMode": "mig"}]}'}},
+            id="HAMi's name, in other letters",
+        ),
+        pytest.param({"config": {"map": {"a": "nvidia: {operatingMode: mig}"}}}, id="mode in a named config"),
+        pytest.param({"config": {"map": {"a": "flags: {migStrategy: single}"}}}, id="strategy in a named config"),
+        pytest.param({"nodeConfigMap": "theirs", "migRights": True}, id="user's own ConfigMap"),
     ],
 )
 def test_plugin_may_change_mig_instances_only_if_it_has_to(values: Json) -> None:
