@@ -1,5 +1,5 @@
 """
-Build `native/hami-core` into `build/native` with the CMake, ninja and C compiler of this machine.
+Build the library, the hook and the fake driver into `build/native`, with this machine's CMake, ninja and C compiler.
 
 Owns the choice of tools and the build folder, which is rebuilt when one of them changes. Tools in `.venv` come before
 the system's, because `bootstrap` installs there only what the system lacks.

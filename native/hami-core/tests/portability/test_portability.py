@@ -104,6 +104,17 @@ def test_library_needs_nothing_newer_than_glibc_2_17(target: Target) -> None:
     assert max(versions) <= (2, 17)
 
 
+def test_limit_hook_needs_nothing_newer_than_glibc_2_17(target: Target) -> None:
+    """
+    It runs on the host, with whatever C library is there.
+    """
+    hook = target.compile("hami-limit-hook", *(SOURCE.parent / "limit-hook/src").glob("*.c"), "-ldl")
+    versions = {tuple(map(int, re.findall(r"\d+", version))) for version in needed_versions(hook)}
+
+    assert set(needed(hook)) <= {"libc.so.6", "libdl.so.2"}
+    assert (2, 17) >= max(versions)
+
+
 def test_library_exports_the_tables(target: Target) -> None:
     """
     The same symbols on each processor.

@@ -1,0 +1,18 @@
+/*
+ * The control group of a container: the leaf of version 2 that has its first process.
+ */
+#ifndef HAMI_LIMIT_HOOK_CGROUP_H
+#define HAMI_LIMIT_HOOK_CGROUP_H
+
+#include <limits.h>
+#include <stdbool.h>
+
+/*
+ * Write the full path of the folder of the process's cgroup.
+ *
+ * proc, root  where the kernel has its processes and its cgroups, /proc and /sys/fs/cgroup
+ * Returns     false if there is none of version 2, or it is the root; the reason has been written.
+ */
+bool hami_cgroup_folder(int pid, const char *proc, const char *root, char folder[PATH_MAX]);
+
+#endif

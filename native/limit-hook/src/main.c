@@ -1,0 +1,121 @@
+/*
+ * Let the driver limit a container's device memory: an OCI hook of the kind `createRuntime`.
+ *
+ *     hami-limit-hook [--driver-root FOLDER] [--proc FOLDER] [--cgroup FOLDER] UUID=BYTES...
+ *
+ * A container runtime runs it on the host, before the container's first instruction, with the container's state on stdin. Each
+ * failure ends it with status 1 and one sentence, so that the runtime does not start the container. The limits end with the cgroup.
+ */
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cgroup.h"
+#include "driver.h"
+#include "message.h"
+#include "state.h"
+
+/* A longer one is no device's. */
+enum { UUID_BYTES_MAX = 95, DEVICES_MAX = 64 };
+
+struct arguments {
+    const char *driver_root, *proc, *cgroup;
+    int count;
+    struct hami_limit limits[DEVICES_MAX];
+};
+
+/* Read an argument UUID=BYTES, which it cuts behind the UUID. The largest number would lift the limit. */
+static bool read_limit(char *argument, struct hami_limit *limit)
+{
+    char *digit = strchr(argument, '=');
+
+    if (!digit || digit == argument || digit - argument > UUID_BYTES_MAX || !digit[1])
+        return false;
+    limit->uuid = argument;
+    limit->bytes = 0;
+    for (char *next = digit + 1; *next; next++)
+        if (*next < '0' || *next > '9' || __builtin_mul_overflow(limit->bytes, 10, &limit->bytes) ||
+            __builtin_add_overflow(limit->bytes, (unsigned long long)(*next - '0'), &limit->bytes))
+            return false;
+    if (!limit->bytes || limit->bytes == UINT64_MAX)
+        return false;
+    *digit = '\0';
+    return true;
+}
+
+static const char **option(struct arguments *arguments, const char *name)
+{
+    if (strcmp(name, "--driver-root") == 0)
+        return &arguments->driver_root;
+    if (strcmp(name, "--proc") == 0)
+        return &arguments->proc;
+    return strcmp(name, "--cgroup") == 0 ? &arguments->cgroup : NULL;
+}
+
+static bool read_arguments(int count, char **given, struct arguments *arguments)
+{
+    for (int index = 1; index < count; index++) {
+        const char **value = option(arguments, given[index]);
+
+        if (value && ++index == count)
+            return hami_fail("%s has no value, which is a folder", given[index - 1]);
+        if (value) {
+            *value = given[index];
+            continue;
+        }
+        if (arguments->count == DEVICES_MAX)
+            return hami_fail("argument %s: no more than %d devices can be limited", given[index], DEVICES_MAX);
+        if (!read_limit(given[index], &arguments->limits[arguments->count]))
+            return hami_fail("argument %s: a limit is a device's UUID=BYTES, with 1 to 2^64-2 bytes", given[index]);
+        arguments->count++;
+    }
+    return arguments->count > 0 || hami_fail("no device: give a device's UUID=BYTES for each limit");
+}
+
+/* Return how many bytes of stdin are in `text`, one more than allowed at most; -1 if it cannot be read. */
+static ssize_t read_stdin(char *text)
+{
+    size_t length = 0;
+    ssize_t count;
+
+    while (length <= HAMI_STATE_BYTES_MAX) {
+        count = read(STDIN_FILENO, text + length, HAMI_STATE_BYTES_MAX + 1 - length);
+        if (count < 0 && errno == EINTR)
+            continue;
+        if (count < 0)
+            return -1;
+        if (count == 0)
+            break;
+        length += (size_t)count;
+    }
+    return (ssize_t)length;
+}
+
+static bool read_pid(int *pid)
+{
+    static char text[HAMI_STATE_BYTES_MAX + 1];
+    ssize_t length = read_stdin(text);
+    const char *problem;
+
+    if (length < 0)
+        return hami_fail("the container's state on stdin: %s", strerror(errno));
+    if (length > HAMI_STATE_BYTES_MAX)
+        return hami_fail("the container's state on stdin: it has more than %d bytes", HAMI_STATE_BYTES_MAX);
+    problem = hami_state_pid(text, (size_t)length, pid);
+    return !problem || hami_fail("the container's state on stdin: %s; it must be that of a runtime, with the pid", problem);
+}
+
+int main(int count, char **given)
+{
+    struct arguments arguments = {.driver_root = "/", .proc = "/proc", .cgroup = "/sys/fs/cgroup"};
+    char folder[PATH_MAX];
+    int pid;
+
+    return read_arguments(count, given, &arguments) && read_pid(&pid) &&
+                   hami_cgroup_folder(pid, arguments.proc, arguments.cgroup, folder) &&
+                   hami_driver_limit(arguments.driver_root, folder, arguments.limits, arguments.count)
+               ? 0
+               : 1;
+}

@@ -1,0 +1,29 @@
+"""
+Fixture: a node whose driver holds limits. The build is HAMI_BUILD, which ctest sets, or `build/native`.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+from hook_node import LEAF, NODE, ROOT, HookNode
+
+from testbed.hardware import FIRST_DRIVER_WITH_LIMITS, StandInCgroups
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> HookNode:
+    """A node whose driver holds limits."""
+    build = Path(os.environ.get("HAMI_BUILD", ROOT / "build/native"))
+    if not (build / "hami-limit-hook").exists():
+        pytest.skip(f"{build} has no hami-limit-hook: run make native")
+    cgroups = StandInCgroups(tmp_path / "cgroup")
+    cgroups.create(LEAF)
+    made = HookNode(build, tmp_path, cgroups)
+    NODE.write_hardware(made.driver.folder)
+    made.driver.load(version=FIRST_DRIVER_WITH_LIMITS)
+    made.show_cgroup(f"0::{LEAF}\n")
+    folder = tmp_path / "driver/usr/lib/x86_64-linux-gnu"
+    folder.mkdir(parents=True)
+    (folder / "libnvidia-ml.so.1").symlink_to(build / "fake_driver/libnvidia-ml.so.1")
+    return made
