@@ -1,6 +1,9 @@
 /*
  * A lock on bytes of a file, between processes and between the threads of this process. The file need not exist.
  *
+ * It may also share a byte, which it then takes first: locks that share the same byte do not exclude each other, but all of them
+ * exclude a program that locks this byte for itself.
+ *
  * The lock belongs to the open file, so the kernel drops it with the last descriptor, also when its holder dies. It does not
  * survive in a forked child: the open file is never mapped, and it is unlocked before the child closes its descriptor.
  */
@@ -23,9 +26,10 @@ struct hami_file_lock {
     pthread_mutex_t mutex;
     int file; /* -1 while the lock is not held, or is between threads only; guarded by the mutex */
     off_t first, bytes;
+    off_t shared; /* the byte to share; 0 for none */
 };
 
-#define HAMI_FILE_LOCK(first, bytes) {PTHREAD_MUTEX_INITIALIZER, -1, first, bytes}
+#define HAMI_FILE_LOCK(first, bytes, shared) {PTHREAD_MUTEX_INITIALIZER, -1, first, bytes, shared}
 
 /*
  * Take the lock on a file, which is created if it is missing. With a NULL `path` the lock is between threads only. Waits for at

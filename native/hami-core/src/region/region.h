@@ -120,12 +120,12 @@ bool hami_region_least_context(int device, uint64_t *bytes);
 void hami_region_release(void);
 
 /*
- * Exclude the other processes of the container, and those with newer libraries of HAMi, while a context of unknown cost is made.
- * The kernel drops the lock when its holder dies. Returns false if the lock is not free within 5 s, for example because its holder
- * is stopped.
+ * Exclude the other processes of the container, and those with newer libraries of HAMi, while a context of unknown cost is made on a
+ * device. Contexts of other devices do not wait. The kernel drops the lock when its holder dies. Returns false if the lock is not
+ * free within 10 s, for example because its holder is stopped.
  */
-bool hami_region_lock_contexts(void);
-void hami_region_unlock_contexts(void);
+bool hami_region_lock_contexts(int device);
+void hami_region_unlock_contexts(int device);
 
 /* Forget the parent's slot and locks. Call it in a forked child; async-signal-safe. */
 void hami_region_forget(void);

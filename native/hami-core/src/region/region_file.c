@@ -19,11 +19,24 @@
 #include "region_limits.h"
 #include "slot_lock.h"
 
-enum { RECENT_KERNEL_FRESH = 2, LONGEST_WAIT_MS = 5000 };
+enum { RECENT_KERNEL_FRESH = 2, LONGEST_WAIT_FOR_CONTEXT_MS = 10000 };
 
-/* The second range is what HAMi-core locks while it looks for a process's first context. Source: its pull request 248. */
-static struct hami_file_lock region_lock = HAMI_FILE_LOCK(0, sizeof(struct hami_region));
-static struct hami_file_lock contexts_lock = HAMI_FILE_LOCK(0x40000000, 1);
+/*
+ * What HAMi-core locks for itself while it looks for a process's first context. Here each device has a byte after it, and contexts
+ * of several devices share HAMi's. Source: HAMi-core, pull request 248.
+ */
+#define HAMI_CORE_BYTE 0x40000000
+#define LOCK_OF_CONTEXTS(device) HAMI_FILE_LOCK(HAMI_CORE_BYTE + 1 + (device), 1, HAMI_CORE_BYTE)
+
+static struct hami_file_lock region_lock = HAMI_FILE_LOCK(0, sizeof(struct hami_region), 0);
+static struct hami_file_lock contexts_locks[HAMI_DEVICES_MAX] = {
+    LOCK_OF_CONTEXTS(0),  LOCK_OF_CONTEXTS(1),  LOCK_OF_CONTEXTS(2),  LOCK_OF_CONTEXTS(3),
+    LOCK_OF_CONTEXTS(4),  LOCK_OF_CONTEXTS(5),  LOCK_OF_CONTEXTS(6),  LOCK_OF_CONTEXTS(7),
+    LOCK_OF_CONTEXTS(8),  LOCK_OF_CONTEXTS(9),  LOCK_OF_CONTEXTS(10), LOCK_OF_CONTEXTS(11),
+    LOCK_OF_CONTEXTS(12), LOCK_OF_CONTEXTS(13), LOCK_OF_CONTEXTS(14), LOCK_OF_CONTEXTS(15),
+};
+
+_Static_assert(HAMI_DEVICES_MAX == 16, "each device has a lock of its contexts");
 
 /*
  * Where older versions keep their slots, to see whether a process still uses the file. Source: the layouts in HAMi-core's history.
@@ -70,14 +83,18 @@ void hami_region_unlock(void)
     hami_file_lock_give(&region_lock);
 }
 
-bool hami_region_lock_contexts(void)
+bool hami_region_lock_contexts(int device)
 {
-    return hami_file_lock_take(&contexts_lock, path_of_locks(), LONGEST_WAIT_MS);
+    if (hami_file_lock_take(&contexts_locks[device], path_of_locks(), LONGEST_WAIT_FOR_CONTEXT_MS))
+        return true;
+    hami_log(HAMI_LOG_WARNING, "device %d: no turn to make the first context within %d s: another process is making one", device,
+             LONGEST_WAIT_FOR_CONTEXT_MS / 1000);
+    return false;
 }
 
-void hami_region_unlock_contexts(void)
+void hami_region_unlock_contexts(int device)
 {
-    hami_file_lock_give(&contexts_lock);
+    hami_file_lock_give(&contexts_locks[device]);
 }
 
 bool hami_region_is_private(void)
@@ -376,7 +393,8 @@ int hami_region_device(const char *uuid)
 void hami_region_file_forget(void)
 {
     hami_file_lock_forget(&region_lock);
-    hami_file_lock_forget(&contexts_lock);
+    for (int device = 0; device < HAMI_DEVICES_MAX; device++)
+        hami_file_lock_forget(&contexts_locks[device]);
     hami_slot_lock_forget();
     hami_limits_forget();
     pthread_mutex_init(&attach_mutex, NULL);

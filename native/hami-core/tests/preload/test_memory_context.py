@@ -2,12 +2,14 @@
 Contexts and modules are charged although they have no requested size, and without knowing the host's pid.
 """
 
+import asyncio
 import json
 
 import pytest
 from containers import GPU_A, GPU_C, Container
 
 from hamicommon.wire.region import decode_region
+from testbed.waiting import eventually
 
 CONTEXTS = """
 import pynvml
@@ -20,6 +22,13 @@ def another():
     result = lib.cuCtxCreate_v2(byref(context), 0, 0)
     return result, context
 """
+
+
+def _is_holding(container: Container, device: int) -> bool:
+    """Whether a process of the container holds memory of the device, before it has any."""
+    return container.region.exists() and any(
+        slot.memory[device].total for slot in decode_region(container.region.read_bytes()).slots
+    )
 
 
 @pytest.mark.parametrize("offset", ["0", "100000"])
@@ -233,6 +242,31 @@ def test_processes_that_start_together_know_themselves(container: Container) -> 
 
     assert {50 << 20} == {slot.memory[0].context for slot in slots}
     assert 8 == len(slots)
+
+
+def test_first_contexts_of_two_devices_are_made_at_the_same_time(container: Container) -> None:
+    """
+    A process whose first context takes a minute does not delay the first context of another device.
+    """
+    slow = container.start("Cuda()", FAKE_DRIVER_FAULTS="cuDevicePrimaryCtxRetain:1:SLEEP_60000")
+    asyncio.run(eventually(lambda: _is_holding(container, device=0), "memory held for the slow process's context"))
+    slept, result = container.run(
+        """
+import time
+def asleep():
+    ran, queued, _ = open("/proc/self/schedstat").read().split()
+    return time.monotonic() - (int(ran) + int(queued)) / 1e9
+before = asleep()
+cuda = Cuda(1)
+say([asleep() - before, cuda.allocate(MIB)[0]])
+""",
+        FAKE_DRIVER_CONTEXT_MIB="150",
+    )
+    slow.kill()
+    slow.communicate(timeout=20)
+
+    assert 0 == result
+    assert slept < 4
 
 
 @pytest.mark.parametrize(

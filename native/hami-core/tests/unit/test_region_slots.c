@@ -254,34 +254,86 @@ static void process_is_alive_while_any_thread_is(void)
     waitpid(child, NULL, 0);
 }
 
-static void context_lock_of_a_killed_process_is_released(void)
+/* Start a process that has locked something and never gives it back. */
+static pid_t start_holder(void (*lock)(void))
 {
     int ready[2];
-    pid_t child;
     char byte;
-    double began;
+    pid_t child;
 
     CHECK(pipe(ready) == 0);
-    hami_region_attach(two_devices);
     child = fork();
     if (child == 0) {
         hami_region_forget();
-        CHECK(hami_region_lock_contexts());
+        lock();
         CHECK(write(ready[1], "x", 1) == 1);
         pause();
     }
     CHECK(read(ready[0], &byte, 1) == 1);
-    began = seconds_now();
+    return child;
+}
+
+static void kill_soon(pid_t process)
+{
     if (fork() == 0) {
         nanosleep(&(struct timespec){0, 20000000}, NULL);
-        kill(child, SIGKILL);
+        kill(process, SIGKILL);
         _exit(0);
     }
-    CHECK(hami_region_lock_contexts());
+}
+
+static void lock_contexts_of_first_device(void)
+{
+    CHECK(hami_region_lock_contexts(0));
+}
+
+static void lock_as_hami_core(void)
+{
+    int file = open(path, O_RDWR);
+    struct flock range = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0x40000000, .l_len = 1};
+
+    CHECK(fcntl(file, F_SETLK, &range) == 0);
+}
+
+static void context_lock_of_a_killed_process_is_released(void)
+{
+    double began;
+
+    hami_region_attach(two_devices);
+    began = seconds_now();
+    kill_soon(start_holder(lock_contexts_of_first_device));
+    CHECK(hami_region_lock_contexts(1));
+    hami_region_unlock_contexts(1);
+    CHECK(hami_region_lock_contexts(0));
     CHECK(seconds_now() - began >= 0.02);
-    hami_region_unlock_contexts();
+    hami_region_unlock_contexts(0);
     CHECK(hami_region_lock());
     hami_region_unlock();
+}
+
+static void context_of_any_device_waits_for_hami_core(void)
+{
+    double began;
+
+    hami_region_attach(two_devices);
+    began = seconds_now();
+    kill_soon(start_holder(lock_as_hami_core));
+    CHECK(hami_region_lock_contexts(1));
+    CHECK(seconds_now() - began >= 0.02);
+    hami_region_unlock_contexts(1);
+}
+
+static void contexts_of_two_devices_do_not_wait_for_each_other(void)
+{
+    pid_t holder;
+
+    hami_region_attach(two_devices);
+    holder = start_holder(lock_contexts_of_first_device);
+    CHECK(hami_region_lock_contexts(1));
+    hami_region_unlock_contexts(1);
+    kill(holder, SIGSTOP);
+    CHECK(!hami_region_lock_contexts(0));
+    kill(holder, SIGKILL);
 }
 
 int main(void)
@@ -298,5 +350,7 @@ int main(void)
     in_child(full_table_frees_slots_of_dead_processes);
     in_child(process_is_alive_while_any_thread_is);
     in_child(context_lock_of_a_killed_process_is_released);
+    in_child(context_of_any_device_waits_for_hami_core);
+    in_child(contexts_of_two_devices_do_not_wait_for_each_other);
     return end_region_test();
 }

@@ -334,8 +334,9 @@ static bool hold_context(int device, bool is_first, uint64_t *held)
 }
 
 /*
- * While no process of the container has a context, none allocates. One process at a time finds out what a context costs, and holds
- * what is left meanwhile. If the lock is not free in time, nothing is held.
+ * While no process of the container has a context on the device, none allocates there. One process at a time finds out what a
+ * context costs, and holds what is left meanwhile. If the lock is not free in time, its holder has held what was left: the context
+ * is made if there is more than that, and otherwise refused.
  */
 CUresult hami_overhead_make_context(int device, const struct hami_context_maker *maker, bool *is_within)
 {
@@ -345,19 +346,20 @@ CUresult hami_overhead_make_context(int device, const struct hami_context_maker 
 
     hami_overhead_refresh(device);
     is_first = hami_region_limit(device) && !is_cost_known(device, &before.held);
-    is_locked = is_first && hami_region_lock_contexts();
-    if (is_locked && is_cost_known(device, &before.held)) {
-        hami_region_unlock_contexts();
+    is_locked = is_first && hami_region_lock_contexts(device);
+    is_first = is_first && !is_cost_known(device, &before.held);
+    if (is_locked && !is_first) {
+        hami_region_unlock_contexts(device);
         is_locked = false;
     }
     *is_within = true;
-    if (hold_context(device, is_locked, &before.held))
+    if (hold_context(device, is_first, &before.held))
         *is_within = make(device, &before, maker, &result);
     else
         hami_log(HAMI_LOG_WARNING, "device %d: context refused: %llu of %llu bytes in use", device,
                  (unsigned long long)hami_region_used(device), (unsigned long long)hami_region_limit(device));
     if (is_locked)
-        hami_region_unlock_contexts();
+        hami_region_unlock_contexts(device);
     return result;
 }
 
