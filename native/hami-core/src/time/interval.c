@@ -37,6 +37,7 @@ void hami_interval_add(struct hami_intervals *intervals, const struct hami_devic
     struct hami_interval *interval = take();
 
     if (!interval) {
+        hami_meter_guess(filled->kernel);
         hami_event_drop(filled->from);
         return;
     }
@@ -66,6 +67,8 @@ static void drop_first(struct hami_intervals *intervals, int device)
     intervals->first = interval->next;
     hami_event_drop(interval->from);
     hami_event_drop(interval->to);
+    if (interval->kernel)
+        atomic_store_explicit(&interval->kernel->probed_at_ns, 0, memory_order_relaxed);
     hami_meter_count(device, interval->standing_ns + interval->prepaid_ns);
     meter->queued_ns -= interval->queued_ns;
     meter->queued_launches -= interval->launches;
@@ -144,7 +147,7 @@ static void end(struct hami_interval *interval, const struct hami_device_now *no
     hami_meters[device].progress_ns = now->ns;
 }
 
-/* Returns false if the device has not reached the interval's end. */
+/* Returns false if the device has not reached the interval's end. An interval whose events cannot be read keeps its estimates. */
 static bool collect(struct hami_interval *interval, const struct hami_device_now *now, const struct hami_event *tail,
                     uint64_t *idle_ns)
 {
@@ -159,6 +162,8 @@ static bool collect(struct hami_interval *interval, const struct hami_device_now
             *idle_ns = to;
     } else if (ended == HAMI_EVENT_AHEAD && begun == HAMI_EVENT_REACHED && now->ns > from && now->ns - from < HAMI_PATIENCE_NS) {
         pay(interval, now, from, now->ns);
+    } else if (ended == HAMI_EVENT_LOST) {
+        hami_meter_guess(interval->kernel);
     }
     return ended != HAMI_EVENT_AHEAD;
 }

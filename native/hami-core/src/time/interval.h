@@ -44,7 +44,7 @@ void hami_interval_add(struct hami_intervals *intervals, const struct hami_devic
 void hami_intervals_collect(struct hami_intervals *intervals, const struct hami_device_now *now, const struct hami_event *tail,
                             uint64_t *idle_ns);
 
-/* Drop the queue and keep the estimates. */
+/* Drop the queue and keep the estimates. Kinds of unknown cost stay unknown, and their next launch is timed instead. */
 void hami_intervals_drop(struct hami_intervals *intervals, int device);
 
 void hami_intervals_forget(void);

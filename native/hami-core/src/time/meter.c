@@ -11,6 +11,9 @@
 #define FACTOR_MIN (HAMI_ONE / 256)
 #define FACTOR_MAX (HAMI_ONE * 2)
 
+/* The assumed cost of a kind whose launches cannot be timed. */
+#define GUESS_NS 1000000u
+
 /*
  * Above this scale the container has the device to itself, apart from NVML's rounding. On a shared device a container with more
  * busy processes gets more time slices, so they need not launch one at a time.
@@ -177,6 +180,12 @@ void hami_meter_keep_estimate(int device, uint64_t estimate_ns, uint64_t now_ns)
     if (shared && estimate_ns)
         hami_timeline_mark(&shared->timelines[device], now_ns > length ? now_ns - length : 0, now_ns);
     hami_meter_count(device, estimate_ns);
+}
+
+void hami_meter_guess(struct hami_kernel *kernel)
+{
+    if (kernel && !atomic_load_explicit(&kernel->cost_ns, memory_order_relaxed))
+        hami_kernel_learn(kernel, &(struct hami_sample){GUESS_NS, GUESS_NS, GUESS_NS});
 }
 
 /*

@@ -106,6 +106,12 @@ uint64_t hami_meter_believed(int device, uint64_t ns);
 /* Keep the estimates of launches that could not be timed; they count as done just now. */
 void hami_meter_keep_estimate(int device, uint64_t estimate_ns, uint64_t now_ns);
 
+/*
+ * Guess the cost of a kind that is still unknown, because its launch cannot be timed. Otherwise each of its launches would wait for
+ * a measurement that never comes. Does nothing if the cost is known, or for NULL.
+ */
+void hami_meter_guess(struct hami_kernel *kernel);
+
 /* Learn from an interval what launches cost together, compared with one by one. */
 void hami_meter_learn(int device, uint64_t alone_ns, uint64_t cost_ns);
 

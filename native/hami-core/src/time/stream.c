@@ -10,9 +10,6 @@
 /* Launches are expected to wait until none had to for this long. */
 #define PAUSING_NS 100000000u
 
-/* The assumed cost of a launch that could not be timed. */
-#define GUESS_NS 1000000u
-
 /* The advance for a launch of unknown cost. A few of them empty the bucket, also for the container's other processes. */
 #define ADVANCE_NS 10000000u
 
@@ -144,8 +141,7 @@ static void begin_timed(struct hami_stream *stream, struct hami_kernel *kernel, 
     timed->from = stream->tail ? stream->tail : record(stream, now->ns);
     stream->tail = NULL;
     if (!timed->from) {
-        if (!is_known)
-            hami_kernel_learn(kernel, &(struct hami_sample){GUESS_NS, GUESS_NS, GUESS_NS});
+        hami_meter_guess(kernel);
         return;
     }
     timed->stream = stream;
@@ -194,6 +190,8 @@ void hami_stream_end_timed(struct hami_timed_launch *timed, bool is_launched, co
 
     if (!to) {
         atomic_store_explicit(&timed->kernel->probed_at_ns, 0, memory_order_relaxed);
+        if (is_launched)
+            hami_meter_guess(timed->kernel);
         hami_event_drop(timed->from);
         if (!is_launched && is_same)
             hami_meter_debit(now, -(int64_t)timed->prepaid_ns);
@@ -215,8 +213,10 @@ bool hami_streams_collect(int device, const struct hami_limits *limits, uint64_t
 
         if (!stream->intervals.first || (device != HAMI_ALL_DEVICES && stream->device != device))
             continue;
-        if (HAMI_INSIDE(hami_real.cuCtxPushCurrent_v2(hami_event_pool_context(stream->pool))) != CUDA_SUCCESS)
+        if (HAMI_INSIDE(hami_real.cuCtxPushCurrent_v2(hami_event_pool_context(stream->pool))) != CUDA_SUCCESS) {
+            hami_intervals_drop(&stream->intervals, stream->device);
             continue;
+        }
         now = hami_stream_now(stream, limits->percent[stream->device], now_ns);
         hami_intervals_collect(&stream->intervals, &now, stream->tail, &idle);
         HAMI_INSIDE(hami_real.cuCtxPopCurrent_v2(&popped));

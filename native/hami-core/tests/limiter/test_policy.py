@@ -5,7 +5,7 @@ When launches are limited, and what the limiter leaves behind: programs in virtu
 import stat
 
 import pytest
-from containers import SANITIZER, Container
+from containers import Container
 from virtual import not_under_tsan
 
 pytestmark = not_under_tsan
@@ -38,19 +38,6 @@ def threads(expected):
 cuda = Cuda()
 kernel = cuda.kernel(1000)
 """
-
-
-@pytest.fixture
-def limited(container: Container) -> Container:
-    """A container in virtual time with a share of 50 % of each device, while launches are limited."""
-    libraries = [SANITIZER, *(str(container.build / name) for name in ("libfake_time.so", "libvgpu.so"))]
-    container.environment |= {
-        "FAKE_TIME": "virtual",
-        "LD_PRELOAD": ":".join(path for path in libraries if path),
-        "CUDA_DEVICE_SM_LIMIT": "50",
-        "GPU_CORE_UTILIZATION_POLICY": "force",
-    }
-    return container
 
 
 def test_two_seconds_of_work_take_four_at_half(limited: Container) -> None:
