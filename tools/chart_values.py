@@ -44,10 +44,11 @@ _CHANGED_ON_THE_WAY: dict[str, Json] = {
         "maxProperties": 0,
         "items": {"type": "object", "required": ["name"]},
     },
-    "names": {"type": ["array", "null"], "items": {"type": ["string", "object"]}},
     "arguments": {"type": ["array", "null"], "items": {"type": "string"}},
 }
 """The schema of an old name, by conversion in templates/_aliases.tpl."""
+_NAMES: Json = {"type": ["array", "null"], "items": {"type": ["string", "object"], "required": ["name"]}}
+"""The schema of an old name whose list is joined: names, or objects with a name."""
 
 
 def main() -> None:
@@ -195,6 +196,8 @@ def add_old_names(schema: Json, aliases: Json) -> None:
         target = copy.deepcopy(property_at(schema, row["to"]))
         accepted = copy.deepcopy(_CHANGED_ON_THE_WAY[row["as"]]) if "as" in row else _or_null(target)
         _put(schema, old, accepted | {"description": f"HAMi's name of {row['to']}."})
+    for old, new in aliases["joined"].items():
+        _put(schema, old, _NAMES | {"description": f"Added to {new}."})
     for kind, word in (("dropped", "No effect"), ("ignored", "No effect"), ("refused", "Only HAMi's default")):
         for old, reason in aliases[kind].items():
             _put(schema, old, {"description": f"{word}: {reason}."})
@@ -263,6 +266,7 @@ def document(schema: Json, aliases: Json) -> str:
     ]
     lines += ["| HAMi's name | Here |", "|---|---|"]
     lines += [f"| `{old}` | `{row['to']}` |" for old, row in aliases["renamed"].items()]
+    lines += [f"| `{old}` | added to `{new}` |" for old, new in aliases["joined"].items()]
     for title, kind in (
         ("HAMi's default counts as not given", "replaced"),
         ("No effect since HAMi 2.10, always named after an installation", "dropped"),

@@ -16,14 +16,14 @@ Every template begins with "hami.translate". The first one translates .Values, w
   "table" (.Files.Get "aliases.yaml" | fromYaml) -}}
 {{- include "hami.refuse" $source -}}
 {{- $notes := list -}}
-{{- range list "hami.drop" "hami.ignore" "hami.replace" "hami.rename" -}}
+{{- range list "hami.drop" "hami.ignore" "hami.replace" "hami.rename" "hami.join" -}}
   {{- $notes = concat $notes (include . $source | trim | splitList "\n" | compact) -}}
 {{- end -}}
 {{- $_ := set .Values "hamiNotes" $notes -}}
 {{- end -}}
 {{- end -}}
 
-{{/* Each of the five applies one section of the table to the source above, and prints a line for each value that the notes name. */}}
+{{/* Each of the six applies one section of the table to the source above, and prints a line for each value that the notes name. */}}
 
 {{- define "hami.refuse" -}}
 {{- range $old, $reason := .table.refused -}}
@@ -82,6 +82,18 @@ Every template begins with "hami.translate". The first one translates .Values, w
 {{- end -}}
 {{- end -}}
 
+{{- define "hami.join" -}}
+{{- range $old, $new := .table.joined -}}
+  {{- $found := include "hami.found" (list $ $old) | fromJson -}}
+  {{- $names := (include "hami.at" (list $.values $new) | fromJson).value -}}
+  {{- range $found.value }}{{ if kindIs "map" . }}{{ $names = append $names .name }}{{ else }}{{ $names = append $names . }}{{ end }}{{ end -}}
+  {{- if $found.value }}
+    {{- include "hami.put" (list $.values $new (uniq $names)) }}
+{{ $old }} is added to {{ $new }} here
+  {{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* The value at a path: {"value": ...}, or null. Argument: (list map "a.b.c"). */}}
 {{- define "hami.at" -}}
 {{- $value := index . 0 -}}
@@ -135,10 +147,6 @@ Argument: (list "old name" as value). */}}
   {{- $value = dir $value -}}
 {{- else if eq (toString $as) "list" -}}
   {{- $value = default list $value -}}
-{{- else if eq (toString $as) "names" -}}
-  {{- $names := list -}}
-  {{- range $value }}{{ if kindIs "map" . }}{{ $names = append $names .name }}{{ else }}{{ $names = append $names . }}{{ end }}{{ end -}}
-  {{- $value = $names -}}
 {{- else if eq (toString $as) "arguments" -}}
   {{- $arguments := list -}}
   {{- range $value }}{{ if not (hasPrefix "--config=" .) }}{{ $arguments = append $arguments . }}{{ end }}{{ end -}}

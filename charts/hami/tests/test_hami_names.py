@@ -37,7 +37,6 @@ CHANGED_ON_THE_WAY: dict[str, tuple[Any, Any]] = {
         {"nodeconfig": [{"name": "gpu-1"}]},
     ),
     "list": ([{"name": "LANG", "value": "C"}], [{"name": "LANG", "value": "C"}]),
-    "names": (["login", {"name": "mirror"}], ["login", "mirror"]),
     "arguments": (["--config=/config/config.yaml", "--v=2"], ["--v=2"]),
 }
 """For each conversion: a value in HAMi's form, and in ours."""
@@ -111,6 +110,19 @@ def translated() -> Json:
 def test_value_under_an_old_name_reaches_the_new_name(old: str, translated: Json) -> None:
     """Each row of the table works."""
     assert EXAMPLES[old][1] == at(translated, ALIASES["renamed"][old]["to"])
+
+
+def test_pull_secrets_of_all_images_are_joined() -> None:
+    """Each image's, as names or as objects, once each, after those under our name."""
+    values: Json = {"image": {"pullSecrets": ["ours"]}}
+    for number, old in enumerate(ALIASES["joined"]):
+        values = merged(values, nested(old, ["ours", {"name": f"theirs-{number}"}, f"mirror-{number}"]))
+    expected = [name for number in range(len(ALIASES["joined"])) for name in (f"theirs-{number}", f"mirror-{number}")]
+
+    joined = at(effective_values(values), "image.pullSecrets")
+
+    assert ("ours", len(joined)) == (joined[0], len(set(joined)))
+    assert {"ours", *expected} == set(joined)
 
 
 @pytest.mark.parametrize("version", HAMI_VALUES)
