@@ -83,9 +83,7 @@ def test_limits_file_has_the_shares_and_what_the_environment_has() -> None:
         name: value for name, value in grant.env.items() if not name.startswith("NVIDIA_")
     } == grant.limits.environment
     assert "/usr/local/vgpu/r.cache" == grant.limits.environment["CUDA_DEVICE_MEMORY_SHARED_CACHE"]
-    assert (
-        Mount("/usr/local/vgpu/limits", "/usr/local/vgpu/containers/uid_main/limits", is_read_only=True) in grant.mounts
-    )
+    assert Mount("/usr/local/vgpu/limits", "/usr/local/vgpu/containers/uid_main", is_read_only=True) in grant.mounts
 
 
 def test_share_without_cores_has_no_limit_on_time() -> None:

@@ -225,7 +225,7 @@ def test_region_is_cut_to_the_size_of_a_region(region: Path) -> None:
 def test_limits_are_read_only_for_the_container_and_beside_the_region(region: Path) -> None:
     """Both are the plugin's. The next start keeps the directory, and changes the file by a rename."""
     write_limits(region.parent, b"first\n")
-    file = region.parent / "limits/limits"
+    file = region.parent / "limits"
     old, directory = file.stat().st_ino, region.parent.stat().st_ino
 
     prepare_region(region)
@@ -240,17 +240,32 @@ def test_limits_are_read_only_for_the_container_and_beside_the_region(region: Pa
 def test_limits_that_a_kill_interrupted_leave_nothing(region: Path) -> None:
     """The next start removes the temporary file; the former limits stayed whole meanwhile."""
     write_limits(region.parent, b"first\n")
-    (region.parent / "limits/.limits.0123456789abcdef.tmp").write_bytes(b"fir")
+    (region.parent / ".limits.0123456789abcdef.tmp").write_bytes(b"fir")
 
+    prepare_region(region)
     write_limits(region.parent, b"second\n")
 
-    assert ["limits"] == names(region.parent / "limits")
+    assert ["limits", "r.cache"] == names(region.parent)
+    assert b"second\n" == (region.parent / "limits").read_bytes()
+
+
+def test_folder_in_place_of_the_limits_is_removed(region: Path) -> None:
+    """The container that restarts has its limits, and the region that the monitor has mapped."""
+    (region.parent / "limits").mkdir()
+    (region.parent / "limits/limits").write_bytes(b"first\n")
+    inode = region.stat().st_ino
+
+    prepare_region(region)
+    write_limits(region.parent, b"second\n")
+
+    assert b"second\n" == (region.parent / "limits").read_bytes()
+    assert inode == region.stat().st_ino
 
 
 def test_limits_that_a_power_cut_emptied_are_written_again(region: Path) -> None:
     """They do not wait for the disk, because each start of the container writes them."""
     write_limits(region.parent, b"first\n")
-    file = region.parent / "limits/limits"
+    file = region.parent / "limits"
     file.write_bytes(b"")
 
     write_limits(region.parent, b"first\n")

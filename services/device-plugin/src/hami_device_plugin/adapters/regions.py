@@ -1,8 +1,8 @@
 """
 Prepare the directory of a container that starts, and bound its region file.
 
-A container whose grant travels in a CDI spec can write one file of its directory, the region, and read the folder with
-its limits. So the directory holds nothing else, and costs the same at each start. Under the node lock the container
+A container whose grant travels in a CDI spec can write one file of its directory, the region, and read the other, its
+limits. So the directory holds nothing else, and costs the same at each start. Under the node lock the container
 gets the directory itself, writable, as HAMi does it. An earlier container may have left anything in such a directory,
 so nothing here follows a link.
 Neighbours: `hamicommon.runtime.removal` deletes what was left, `identity` and `lock` call.
@@ -18,7 +18,6 @@ from pathlib import Path
 from hami_device_plugin.adapters.files import (
     label_for_containers,
     make_world_writable,
-    remove_temporaries,
     write_atomically,
 )
 from hami_device_plugin.decide.allocation import LIMITS
@@ -47,6 +46,7 @@ def prepare_region(file: Path) -> None:
     if not _clear(file):
         set_aside(file, file.parent.parent)
         _create(file)
+    label_for_containers(file.parent)
     label_for_containers(file)
 
 
@@ -54,16 +54,11 @@ def write_limits(directory: Path, content: bytes) -> None:
     """
     Make the limits file in a prepared *directory* hold *content*.
 
-    The container has its folder, read-only, so a file that is renamed into it reaches running programs. Every start
+    The container has the directory, read-only, so a file that is renamed into it reaches running programs. Every start
     writes it again.
     """
-    folder = directory / LIMITS
-    folder.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
-    folder.chmod(DIRECTORY_MODE)
-    label_for_containers(folder)
-    remove_temporaries(folder, LIMITS)
-    write_atomically(folder / LIMITS, content, is_durable=False)
-    label_for_containers(folder / LIMITS)
+    write_atomically(directory / LIMITS, content, is_durable=False)
+    label_for_containers(directory / LIMITS)
 
 
 def prepare_directory(directory: Path) -> None:
@@ -109,13 +104,18 @@ def _is_for_one_file(file: Path) -> bool:
     """
     Return whether the directory of *file* was made for it: at most the limits are beside it, and only this user can
     change it.
+
+    A process that was killed may have left a temporary file, too.
     """
     try:
         status = file.parent.lstat()
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o7022:
             return False
         with os.scandir(file.parent) as entries:
-            return all(entry.name in (file.name, LIMITS) for entry in islice(entries, 3))
+            return all(
+                entry.name == file.name or (entry.name == LIMITS and entry.is_file(follow_symlinks=False))
+                for entry in islice(entries, 3)
+            )
     except FileNotFoundError:
         return False
 

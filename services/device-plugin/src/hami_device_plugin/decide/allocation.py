@@ -17,8 +17,8 @@ LOCK_DIRECTORY = "/tmp/vgpulock"
 PRELOAD_FILE = "/etc/ld.so.preload"
 LIMITS = "limits"
 """
-The folder beside the library with what the container was granted, and the file in it: a process may have lost its
-environment.
+The file with what the container was granted, and the folder beside the library in which the container sees it: a
+process may have lost its environment.
 """
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 DEVICE_UUIDS = "HAMI_DEVICE_UUIDS"
@@ -194,9 +194,9 @@ def allocate(
     """
     Return what *container* gets with *shares*, of which there is at least one.
 
-    *region* is the name of the region file without its ending. If *is_private*, the container sees only this file of
-    its directory on the host, in a directory in memory, and a limits file. Otherwise it gets the host's directory, as
-    HAMi does it.
+    *region* is the name of the region file without its ending. If *is_private*, the container can write only this file
+    of its directory on the host, in a directory in memory, and read its limits file. Otherwise it gets the host's
+    directory, as HAMi does it.
     """
     root, file = f"{policy.hook_path}/vgpu", _region_name(region)
     directory = container_directory(policy.hook_path, container.pod_uid, container.name)
@@ -211,7 +211,7 @@ def allocate(
             Mount(f"{root}/{file}", f"{directory}/{file}", is_read_only=False)
             if is_private
             else Mount(root, directory, is_read_only=False),
-            *((Mount(f"{root}/{LIMITS}", f"{directory}/{LIMITS}", is_read_only=True),) if limits else ()),
+            *((Mount(f"{root}/{LIMITS}", directory, is_read_only=True),) if limits else ()),
             *_shared_mounts(container, policy, library),
         ),
         device_nodes=device_nodes(_device_files(shares, policy), policy),

@@ -9,6 +9,7 @@ Source: https://github.com/NVIDIA/nvidia-container-toolkit/blob/v1.20.1/pkg/nvcd
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import orjson
@@ -105,6 +106,7 @@ def with_device_files(edits: Edits, minors: Mapping[str, int], major: int | None
     return edits + Edits(device_nodes=nodes)
 
 
+@cache
 def newest(*versions: str) -> str:
     """
     Return the newest of CDI's *versions*.
