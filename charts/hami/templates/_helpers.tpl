@@ -86,10 +86,20 @@ annotations:
 {{- end }}
 {{- end -}}
 
-{{/* The image of a component. Argument: (list $ image). */}}
+{{/* The image of a component. HAMi's program does not take our arguments. Argument: (list $ "component" "key of its values"). */}}
 {{- define "hami.image" -}}
 {{- $common := (index . 0).Values.image -}}
-{{- $image := index . 1 -}}
+{{- $name := index . 1 -}}
+{{- $key := index . 2 -}}
+{{- $image := (index (index . 0).Values $key).image -}}
+{{- if regexMatch "(^|/)hami$" $image.repository -}}
+  {{- fail (printf "%s.image.repository=%s is HAMi's program: remove it, or set it to where your registry has hami/%s" $key $image.repository $name) -}}
+{{- end -}}
+{{- range $path, $tag := dict "image.tag" $common.tag (printf "%s.image.tag" $key) $image.tag -}}
+  {{- if and (not $image.digest) (regexMatch "^v2\\.[0-9]+" $tag) -}}
+    {{- fail (printf "%s=%s is a version of HAMi: remove it, or set it to the tag that your hami/%s has" $path $tag $name) -}}
+  {{- end -}}
+{{- end -}}
 {{- with $common.registry }}{{ . }}/{{ end -}}
 {{- $image.repository -}}
 {{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ coalesce $image.tag $common.tag (index . 0).Chart.AppVersion }}{{ end -}}

@@ -226,6 +226,32 @@ def test_notes_name_renamed_values() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("path", "value", "right"),
+    [
+        ("devicePlugin.image.repository", "mirror/hami", "where your registry has hami/device-plugin"),
+        ("webhook.image.repository", "projecthami/hami", "where your registry has hami/webhook"),
+        ("devicePlugin.image.tag", "v2.10.0", "the tag that your hami/device-plugin has"),
+        ("scheduler.image.tag", "v2.9.1", "the tag that your hami/scheduler has"),
+        ("image.tag", "v2.8.0", "the tag that your hami/webhook has"),
+    ],
+)
+def test_hamis_image_is_refused(path: str, value: str, right: str) -> None:
+    """HAMi's program ends with our arguments, or does something else."""
+    with pytest.raises(RefusedError, match=rf"{path}={value} is .*: remove it, or set it to {right}"):
+        text(*given(nested(path, value)))
+
+
+def test_image_of_the_users_registry_is_accepted() -> None:
+    """A mirror may have other paths and tags; a digest overrides the tag."""
+    digest = "sha256:" + "0" * 64
+    values = {"devicePlugin": {"image": {"repository": "hami/plugin", "tag": "2.1.0"}}, "image": {"registry": "r"}}
+    pinned = {"devicePlugin": {"image": {"tag": "v2.10.0", "digest": digest}}, "image": {"registry": "r"}}
+
+    assert "image: r/hami/plugin:2.1.0" in text(*given(values))
+    assert f"image: r/hami/device-plugin@{digest}" in text(*given(pinned))
+
+
 def test_common_registry_overrides_kube_schedulers() -> None:
     """HAMi's chart does the same."""
     values = {
