@@ -274,7 +274,8 @@ def document(schema: Json, aliases: Json) -> str:
         ("Only HAMi's default is accepted", "refused"),
     ):
         lines += ["", f"### {title}", "", "| HAMi's name | Why |", "|---|---|"]
-        lines += [f"| `{old}` | {reason} |" for old, reason in aliases[kind].items()]
+        reasons = {old: row["why"] if isinstance(row, dict) else row for old, row in aliases[kind].items()}
+        lines += [f"| `{old}` | {reason} |" for old, reason in reasons.items()]
     return "\n".join(lines) + "\n"
 
 

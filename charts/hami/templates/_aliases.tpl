@@ -52,12 +52,13 @@ Every template begins with "hami.translate". The first one translates .Values, w
 {{- end -}}
 
 {{- define "hami.replace" -}}
-{{- range $old, $reason := .table.replaced -}}
+{{- range $old, $row := .table.replaced -}}
   {{- $defaults := list -}}
   {{- range $.theirs }}{{ $defaults = append $defaults (include "hami.at" (list . $old)) }}{{ end -}}
-  {{- if has (include "hami.at" (list $.given $old)) $defaults -}}
+  {{- $isDefault := has (include "hami.at" (list $.given $old)) $defaults -}}
+  {{- if and $isDefault (or (not $row.copiedWith) (include "hami.isCopied" (list $ $row.copiedWith))) -}}
     {{- include "hami.put" (list $.values $old (index $.defaults $old)) }}
-{{ $old }} has no effect: {{ $reason }}
+{{ $old }} has no effect: {{ $row.why }}
   {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -69,7 +70,8 @@ Every template begins with "hami.translate". The first one translates .Values, w
     {{- $value := (include "hami.as" (list $old $row.as $found.value) | fromJson).value -}}
     {{- $new := (include "hami.at" (list $.values $row.to) | fromJson).value -}}
     {{- $isFree := has (toJson $new) (list (index $.defaults $row.to | toJson) (toJson $value)) -}}
-    {{- if or (kindIs "invalid" $value) (and $found.isDefault (or $row.unlessDefault (not $isFree))) -}}
+    {{- $isUnset := and $found.isDefault (or $row.unlessDefault (not $isFree) (include "hami.isCopied" (list $ $row.copiedWith))) -}}
+    {{- if or (kindIs "invalid" $value) $isUnset -}}
     {{- else if not $isFree -}}
       {{- fail (printf "%s=%s and %s=%s are the same value, which is called %s here: remove %s" $old (toJson $found.value) $row.to (toJson $new) $row.to $old) -}}
     {{- else -}}
@@ -131,6 +133,18 @@ an empty map counts as not given. isDefault: it is the default of one of HAMi's 
   {{- $isDefault = or $isDefault (eq (toJson $value) (toJson $default)) -}}
 {{- end -}}
 {{- dict "isGiven" $isGiven "isDefault" $isDefault "value" $value | toJson -}}
+{{- end -}}
+
+{{/* Not empty if there are paths, and all values there are given and are HAMi's defaults. Argument: (list source paths). */}}
+{{- define "hami.isCopied" -}}
+{{- $source := index . 0 -}}
+{{- $paths := default list (index . 1) -}}
+{{- $isCopied := gt (len $paths) 0 -}}
+{{- range $paths -}}
+  {{- $found := include "hami.found" (list $source .) | fromJson -}}
+  {{- $isCopied = and $isCopied $found.isGiven $found.isDefault -}}
+{{- end -}}
+{{- if $isCopied }}true{{ end -}}
 {{- end -}}
 
 {{/* An old value in the form of the new name: {"value": ...}, null if it counts as not given. "nodeConfig" leaves out the sample

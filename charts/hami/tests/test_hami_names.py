@@ -137,10 +137,30 @@ def test_hami_defaults_change_nothing(version: str) -> None:
 
     assert differing == {
         "devicePlugin.deviceListStrategy",
-        "scheduler.kubeScheduler.image.registry",
-        "scheduler.kubeScheduler.image.repository",
-        "webhook.failurePolicy",
     }
+
+
+@pytest.mark.parametrize("version", HAMI_VALUES)
+def test_copied_defaults_of_hami_are_not_wishes(version: str) -> None:
+    """A copied file keeps the webhook closed, and kube-scheduler's image in the common registry."""
+    theirs = effective_values(HAMI_VALUES[version])
+    image = at(theirs, "scheduler.kubeScheduler.image")
+
+    assert "Fail" == at(theirs, "webhook.failurePolicy")
+    assert ("", "kube-scheduler") == (image["registry"], image["repository"])
+
+
+def test_hamis_default_that_a_user_chose_is_kept() -> None:
+    """Alone in the file, or beside a value that is not HAMi's default."""
+    mirror = {"registry": "mirror.example", "repository": "google_containers/kube-scheduler"}
+    copied = merged(hami_default("scheduler.kubeScheduler.image"), {"registry": "mirror.example"})
+    alone = {"registry": hami_default("scheduler.kubeScheduler.image.registry")}
+
+    chosen = effective_values({"scheduler": {"admissionWebhook": {"failurePolicy": "Ignore"}}})
+    assert "Ignore" == at(chosen, "webhook.failurePolicy")
+    for given_image, expected in ((copied, mirror), (alone, alone)):
+        values = effective_values({"scheduler": {"kubeScheduler": {"image": given_image}}})
+        assert expected.items() <= at(values, "scheduler.kubeScheduler.image").items()
 
 
 @pytest.mark.parametrize("version", HAMI_DEFAULTS)
