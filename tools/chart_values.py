@@ -38,6 +38,7 @@ _CHANGED_ON_THE_WAY: dict[str, Json] = {
     "boolean": {"enum": [True, False, "true", "false", "", None]},
     "certManager": {"type": ["boolean", "null"]},
     "parent": {"type": ["string", "null"], "pattern": "^/.*[^/]$"},
+    "aboveVgpu": {"type": ["string", "null"], "pattern": "^/.*[^/]$"},
     "nodeConfig": {"type": ["string", "null"]},
     "list": {
         "type": ["array", "object", "null"],

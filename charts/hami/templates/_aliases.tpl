@@ -159,6 +159,11 @@ Argument: (list "old name" as value). */}}
   {{- $value = ternary "cert-manager" dict.none $value -}}
 {{- else if eq (toString $as) "parent" -}}
   {{- $value = dir $value -}}
+{{- else if and (eq (toString $as) "aboveVgpu") $value -}}
+  {{- if ne (base $value) "vgpu" -}}
+    {{- fail (printf "%s=%s cannot be kept: the library and the region files are in vgpu below hookPath: move the folder to %s/vgpu on each Node after all Pods with shares have ended, and set hookPath=%s" (index . 0) $value (dir $value) (dir $value)) -}}
+  {{- end -}}
+  {{- $value = dir $value -}}
 {{- else if eq (toString $as) "list" -}}
   {{- $value = default list $value -}}
 {{- else if eq (toString $as) "arguments" -}}

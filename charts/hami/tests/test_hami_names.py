@@ -23,6 +23,8 @@ from .chart import (
     needs_helm,
     nested,
     notes,
+    one,
+    pod_spec,
     text,
 )
 
@@ -32,6 +34,7 @@ CHANGED_ON_THE_WAY: dict[str, tuple[Any, Any]] = {
     "boolean": ("true", True),
     "certManager": (True, "cert-manager"),
     "parent": ("/srv/kubelet/device-plugins", "/srv/kubelet"),
+    "aboveVgpu": ("/srv/vgpu", "/srv"),
     "nodeConfig": (
         '{"nodeconfig": [{"name": "your-node-name", "devicesplitcount": 9}, {"name": "gpu-1"}]}',
         {"nodeconfig": [{"name": "gpu-1"}]},
@@ -244,6 +247,25 @@ def test_notes_name_renamed_values() -> None:
     assert "- devicePlugin.deviceSplitCount is deviceConfig.nvidia.deviceSplitCount here" in notes(
         *given({"devicePlugin": {"deviceSplitCount": 4}})
     )
+
+
+def test_region_files_stay_where_hami_put_them() -> None:
+    """Plugin and monitor mount HAMi's folder, where the region files of running Pods are."""
+    values = given({"devicePlugin": {"libPath": "/data/hami/vgpu"}})
+    mounted = {
+        volume["hostPath"]["path"]
+        for name in ("hami-device-plugin", "hami-monitor")
+        for volume in pod_spec(one("DaemonSet", name, *values))["volumes"]
+        if volume["name"] in {"library", "containers"}
+    }
+
+    assert {"/data/hami/vgpu", "/data/hami/vgpu/containers"} == mounted
+
+
+def test_folder_that_is_not_called_vgpu_is_refused() -> None:
+    """The message says where the files must be."""
+    with pytest.raises(RefusedError, match=r"libPath=/data/gpu cannot be kept: .* move the folder to /data/vgpu"):
+        text(*given({"devicePlugin": {"libPath": "/data/gpu"}}))
 
 
 @pytest.mark.parametrize(
