@@ -72,7 +72,8 @@ def generated() -> dict[Path, str]:
     whole = {"$schema": "http://json-schema.org/draft-07/schema#"} | copy.deepcopy(own)
     add_old_names(whole, aliases)
     refuse_other_keys(whole)
-    defaults = {path: at(values, path) for path in sorted({*_targets(aliases), *aliases["replaced"]})}
+    compared = {*_targets(aliases), *aliases["replaced"], *aliases["replacedByContent"]}
+    defaults = {path: at(values, path) for path in sorted(compared)}
     return {
         CHART / "values.yaml": values_text,
         CHART / "vendors.json": json.dumps({"allocatedKeys": allocated_keys()}, indent=1) + "\n",

@@ -19,6 +19,7 @@ Every template begins with "hami.translate". The first one translates .Values, w
 {{- range list "hami.drop" "hami.ignore" "hami.replace" "hami.rename" "hami.join" -}}
   {{- $notes = concat $notes (include . $source | trim | splitList "\n" | compact) -}}
 {{- end -}}
+{{- include "hami.checkContent" $source -}}
 {{- $_ := set .Values "hamiNotes" $notes -}}
 {{- end -}}
 {{- end -}}
@@ -92,6 +93,38 @@ Every template begins with "hami.translate". The first one translates .Values, w
   {{- if $found.value }}
     {{- include "hami.put" (list $.values $new (uniq $names)) }}
 {{ $old }} is added to {{ $new }} here
+  {{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Fail if deviceConfig.content replaces a value that is not a default. It does not replace `enabled` of two vendors. */}}
+{{- define "hami.checkContent" -}}
+{{- if .values.deviceConfig.content -}}
+  {{- $defaults := dict -}}
+  {{- range .table.replacedByContent }}{{ $_ := set $defaults . (index $.defaults .) }}{{ end -}}
+  {{- range $path := include "hami.changed" (list "" .values $defaults) | splitList "\n" | compact -}}
+    {{- if not (has $path (list "deviceConfig.content" "devices.ascend.enabled" "devices.iluvatar.enabled")) -}}
+      {{- $name := $path -}}
+      {{- range $old, $row := $.table.renamed -}}
+        {{- if and (eq $row.to $path) (include "hami.found" (list $ $old) | fromJson).isGiven }}{{ $name = $old }}{{ end -}}
+      {{- end -}}
+      {{- $value := (include "hami.at" (list $.values $path) | fromJson).value -}}
+      {{- fail (printf "%s=%s has no effect beside deviceConfig.content, which is the complete device config: write it there, and remove it here" $name (toJson $value)) -}}
+    {{- end -}}
+  {{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Paths of the values that differ from defaults, one on each line. Argument: (list "path of both." values defaults). */}}
+{{- define "hami.changed" -}}
+{{- $values := index . 1 -}}
+{{- range $name, $default := index . 2 -}}
+  {{- $path := printf "%s%s" (index $ 0) $name -}}
+  {{- $value := index $values $name -}}
+  {{- if and (kindIs "map" $value) (kindIs "map" $default) -}}
+    {{- include "hami.changed" (list (printf "%s." $path) $value $default) -}}
+  {{- else if ne (toJson $value) (toJson $default) }}
+{{ $path }}
   {{- end -}}
 {{- end -}}
 {{- end -}}

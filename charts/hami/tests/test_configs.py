@@ -20,7 +20,7 @@ from hamicommon.config import Texts, load_device_config
 from hamicommon.node_overrides import load_node_overrides
 from hamicommon.vendors import ascend, nvidia
 
-from .chart import CHART, Json, RefusedError, given, needs_helm, nested, objects, one, pod_spec, text
+from .chart import CHART, HAMI_DEFAULTS, Json, RefusedError, given, needs_helm, nested, objects, one, pod_spec, text
 
 pytestmark = needs_helm
 
@@ -155,6 +155,30 @@ def test_invalid_content_is_refused(content: str, message: str) -> None:
     """Helm fails before a program starts with it."""
     with pytest.raises(RefusedError, match=message):
         text(*given({"deviceConfig": {"content": content}}))
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("devicePlugin.deviceSplitCount", 4, "devicePlugin.deviceSplitCount=4 has"),
+        ("deviceConfig.nvidia.deviceMemoryScaling", 2, "deviceConfig.nvidia.deviceMemoryScaling=2 has"),
+        ("scheduler.overwriteEnv", "true", "scheduler.overwriteEnv=true has"),
+        ("resourceName", "team.example/gpu", 'resourceName="team.example/gpu" has'),
+        ("devices.kunlun.enabled", False, "devices.kunlun.enabled=false has"),
+    ],
+)
+def test_value_that_content_replaces_is_refused(path: str, value: object, message: str) -> None:
+    """Under our name or HAMi's; it would change nothing."""
+    with pytest.raises(RefusedError, match=f"{message} no effect beside deviceConfig.content"):
+        text(*given(nested(path, value)), *given({"deviceConfig": {"content": CONTENT}}))
+
+
+@pytest.mark.parametrize("version", HAMI_DEFAULTS)
+def test_hami_defaults_beside_content_are_accepted(version: str) -> None:
+    """A copy of HAMi's file asks for nothing else."""
+    values = ("--values", str(HAMI_DEFAULTS[version]), *given({"device-config": {"content": CONTENT}}))
+
+    assert CONTENT.strip() == device_config(*values).strip()
 
 
 def test_plugin_reads_the_node_config() -> None:

@@ -94,19 +94,22 @@ def examples() -> dict[str, tuple[Any, Any]]:
 EXAMPLES = examples()
 
 
-ALONE = "devicePlugin.nodeConfiguration.externalConfigName"
-"""The name that contradicts another: a Node's settings come from the chart's ConfigMap or from the user's."""
+ALONE = ("devicePlugin.nodeConfiguration.externalConfigName", "device-config.content")
+"""The names that contradict others: they replace the settings of Nodes, and the device config."""
 
 
 @pytest.fixture(scope="module")
 def translated() -> Json:
-    """The chart's values after all examples together, and that of ALONE by itself."""
+    """The chart's values after all examples together, and those of ALONE by themselves."""
     values: Json = {}
     for old, (theirs, _) in EXAMPLES.items():
-        if old != ALONE:
+        if old not in ALONE:
             values = merged(values, nested(old, theirs))
-    alone = at(effective_values(nested(ALONE, EXAMPLES[ALONE][0])), ALIASES["renamed"][ALONE]["to"])
-    return merged(effective_values(values), nested(ALIASES["renamed"][ALONE]["to"], alone))  # type: ignore[no-any-return]
+    effective = effective_values(values)
+    for old in ALONE:
+        new = ALIASES["renamed"][old]["to"]
+        effective = merged(effective, nested(new, at(effective_values(nested(old, EXAMPLES[old][0])), new)))
+    return effective
 
 
 @pytest.mark.parametrize("old", ALIASES["renamed"])
