@@ -29,25 +29,25 @@ static CUresult refuse(int device)
  * The body that loads code. `arguments` are the driver's, in parentheses; it returns the handle in `*made`. `unload` is the
  * driver's function that unloads it.
  */
-#define LOAD(symbol, arguments, made, unload)                                                                 \
-    do {                                                                                                      \
-        __typeof__(&symbol) real_ = HAMI_REAL_CUDA(symbol);                                                   \
-        int device_ = real_ ? hami_current_device() : -1;                                                     \
-        CUresult result_;                                                                                     \
-                                                                                                              \
-        if (!real_)                                                                                           \
-            return CUDA_ERROR_NOT_FOUND;                                                                      \
-        if (!hami_region_limit(device_))                                                                      \
-            return settle_change(real_ arguments);                                                            \
-        if (!hami_overhead_hold(device_, HAMI_MEMORY_BLOCK))                                                  \
-            return refuse(device_);                                                                           \
-        result_ = HAMI_INSIDE(real_ arguments);                                                               \
-        if (hami_overhead_settle(device_, HAMI_MEMORY_BLOCK) || result_ != CUDA_SUCCESS || !hami_real.unload) \
-            return result_;                                                                                   \
-        HAMI_INSIDE(hami_real.unload(*(made)));                                                               \
-        hami_overhead_changed();                                                                              \
-        *(made) = NULL;                                                                                       \
-        return refuse(device_);                                                                               \
+#define LOAD(symbol, arguments, made, unload)                                                                      \
+    do {                                                                                                           \
+        __typeof__(&symbol) real_ = HAMI_REAL_CUDA(symbol);                                                        \
+        int device_ = real_ ? hami_current_device() : -1;                                                          \
+        CUresult result_;                                                                                          \
+                                                                                                                   \
+        if (!real_)                                                                                                \
+            return CUDA_ERROR_NOT_FOUND;                                                                           \
+        if (!hami_region_limit(device_))                                                                           \
+            return settle_change(real_ arguments);                                                                 \
+        if (!hami_overhead_hold(device_, HAMI_MEMORY_BLOCK))                                                       \
+            return refuse(device_);                                                                                \
+        result_ = HAMI_INSIDE(real_ arguments);                                                                    \
+        if (hami_overhead_settle_load(device_, HAMI_MEMORY_BLOCK) || result_ != CUDA_SUCCESS || !hami_real.unload) \
+            return result_;                                                                                        \
+        HAMI_INSIDE(hami_real.unload(*(made)));                                                                    \
+        hami_overhead_changed();                                                                                   \
+        *(made) = NULL;                                                                                            \
+        return refuse(device_);                                                                                    \
     } while (0)
 
 HAMI_EXPORT CUresult cuModuleLoad(CUmodule *module, const char *path)

@@ -96,6 +96,60 @@ say(seen)
     assert [[0, 120], [0, 100]] == results
 
 
+def test_module_loads_ask_nvml_once_a_second(container: Container) -> None:
+    """
+    NVML's answer takes long where many processes use a device. What 500 modules take is known when somebody asks.
+    """
+    calls, seconds, loaded, used = container.run(
+        """
+import time
+cuda = Cuda()
+lib, module = cuda.library, c_void_p()
+calls = ctypes.CDLL("libnvidia-ml.so.1").fake_calls
+began, before = int(time.time()), calls(b"nvmlDeviceGetComputeRunningProcesses_v3")
+results = {lib.cuModuleLoadData(byref(module), b"image") for _ in range(500)}
+asked = calls(b"nvmlDeviceGetComputeRunningProcesses_v3") - before
+seconds = int(time.time()) - began + 1
+lib.fake_truth_memory.restype = c_uint64
+say([asked, seconds, sorted(results), [1000 - cuda.visible()[0], lib.fake_truth_memory(0, c_uint64(0)) // MIB]])
+""",
+        FAKE_DRIVER_CONTEXT_MIB="100",
+        FAKE_DRIVER_MODULE_KIB="100",
+    )
+
+    assert [0] == loaded
+    assert used[0] == used[1]
+    assert calls <= seconds + 2
+
+
+def test_modules_fill_the_limit_and_no_more(container: Container) -> None:
+    """
+    Estimates of earlier loads neither let a module pass the limit nor refuse what an unloaded one took.
+    """
+    loaded, used, again = container.run(
+        """
+cuda = Cuda()
+lib, modules = cuda.library, []
+def load():
+    module = c_void_p()
+    result = lib.cuModuleLoadData(byref(module), b"image")
+    if result == 0:
+        modules.append(module)
+    return result
+while load() == 0: pass
+loaded = len(modules)
+lib.fake_truth_memory.restype = c_uint64
+used = lib.fake_truth_memory(0, c_uint64(0)) // MIB
+for module in modules: lib.cuModuleUnload(module)
+say([loaded, used, cuda.allocate(900 * MIB)[0]])
+""",
+        FAKE_DRIVER_CONTEXT_MIB="100",
+        FAKE_DRIVER_MODULE_KIB="20480",
+    )
+
+    assert [45, 1000, 0] == [loaded, used, again]
+
+
 def test_context_is_expected_to_take_what_one_took_and_no_code(container: Container) -> None:
     """
     Code that exists when another context is made or destroyed does not lower what the next context needs.

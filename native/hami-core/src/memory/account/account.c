@@ -4,17 +4,9 @@
 #include "overhead.h"
 #include "region.h"
 
-/* Count the code that was loaded since, also by the first launches of kernels. */
-static void look(int device)
-{
-    hami_overhead_refresh(device);
-    if (hami_region_limit(device))
-        hami_overhead_refresh_if_stale(device);
-}
-
 CUresult hami_memory_charge(int device, size_t bytes)
 {
-    look(device);
+    hami_overhead_follow(device, bytes);
     if (hami_blocks_charge(device, bytes) || (hami_overhead_make_room(device) && hami_blocks_charge(device, bytes)))
         return CUDA_SUCCESS;
     hami_log(HAMI_LOG_WARNING, "device %d: %zu bytes refused: %llu of %llu bytes in use", device, bytes,
@@ -30,7 +22,7 @@ enum hami_growth hami_memory_grow_pool(uint64_t pool, size_t bytes, hami_pool_ta
     *result = CUDA_ERROR_OUT_OF_MEMORY;
     if (device < 0)
         return HAMI_GROWTH_REFUSED;
-    look(device);
+    hami_overhead_follow(device, bytes);
     outcome = hami_pool_grow(pool, bytes, take, arguments, result);
     if (outcome == HAMI_GROWTH_REFUSED && hami_overhead_make_room(device))
         outcome = hami_pool_grow(pool, bytes, take, arguments, result);

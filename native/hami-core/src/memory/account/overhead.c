@@ -19,11 +19,20 @@
 #define CONTEXT_LEAST ((uint64_t)16 << 20)
 #define CONTEXT_MOST ((uint64_t)1 << 30)
 
+/*
+ * NVML's answer takes long where many processes use a device. So loads of modules are estimated, until a second has passed since it
+ * was asked, or they may have taken this much, or less than this is left of the limit.
+ */
+#define ESTIMATED_MOST ((uint64_t)64 << 20)
+#define SMALL_ROOM ((uint64_t)256 << 20)
+
 static struct {
     _Atomic int contexts;
     _Atomic bool is_doubtful;    /* the numbers below may be too high */
     _Atomic uint64_t each_bytes; /* of one context, as last measured */
     uint64_t context, module;    /* as in the region */
+    uint64_t measured_module;    /* as last measured */
+    uint64_t loads, load_bytes;  /* since then; and of one load, as last measured, 0 for unknown */
     int making;                  /* contexts that the driver may have made already and that are not counted yet */
     _Atomic time_t measured_at;
 } devices[HAMI_DEVICES_MAX];
@@ -33,7 +42,15 @@ static struct {
  * exactly.
  */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static _Atomic bool is_stale[HAMI_DEVICES_MAX] = {[0 ... HAMI_DEVICES_MAX - 1] = true};
+
+/* What the numbers of a device are. Those that are unknown are measured before they are used, estimates when they are too old. */
+enum { UNKNOWN, ESTIMATED, MEASURED };
+static _Atomic int numbers[HAMI_DEVICES_MAX];
+
+static void become(int device, int from, int to)
+{
+    atomic_compare_exchange_strong(&numbers[device], &from, to);
+}
 
 /* Measuring: the caller holds the mutex. */
 
@@ -52,7 +69,7 @@ static struct measure measure(int device)
     struct measure answer = {.is_known = true};
 
     if (devices[device].making) {
-        atomic_store(&is_stale[device], true);
+        atomic_store(&numbers[device], UNKNOWN);
         return (struct measure){.is_known = hami_nvml_is_recognised()};
     }
     for (int attempt = 0; attempt < 4 && !answer.is_exact; attempt++) {
@@ -111,6 +128,18 @@ static uint64_t overhead(int device, const struct measure *answer, uint64_t held
     return answer->is_exact || answer->bytes > most ? answer->bytes : most;
 }
 
+/* Note what modules take now, and what a load took of it. */
+static void note_measured(int device, bool is_exact)
+{
+    uint64_t module = devices[device].module, before = devices[device].measured_module, loads = devices[device].loads;
+
+    if (loads && is_exact)
+        devices[device].load_bytes = module > before ? (module - before + loads - 1) / loads : 1;
+    devices[device].measured_module = module;
+    devices[device].loads = 0;
+    atomic_store(&devices[device].measured_at, time(NULL));
+}
+
 /* Count a new context: what is not modules' is contexts'. Returns true unless it took more than was held. */
 static bool add_context(int device, uint64_t held)
 {
@@ -140,19 +169,44 @@ static void remove_context(int device)
     if (context > bytes)
         context = bytes;
     state(device, context, bytes - context, 0);
+    note_measured(device, false);
 }
 
 /* Count a change of modules. Returns true unless it took more than was held. */
 static bool count_modules(int device, uint64_t held)
 {
     uint64_t before = devices[device].context + devices[device].module, context = devices[device].context, bytes;
-    struct measure answer = measure(device);
+    struct measure answer;
 
+    become(device, ESTIMATED, MEASURED);
+    answer = measure(device);
     bytes = answer.is_known ? overhead(device, &answer, held) : before;
     if (context > bytes)
         context = bytes;
     state(device, context, bytes - context, held);
+    note_measured(device, answer.is_exact);
     return bytes <= before + held;
+}
+
+/* Whether less than SMALL_ROOM is left of the limit when `bytes` more are taken. */
+static bool is_room_small(int device, uint64_t bytes)
+{
+    uint64_t limit = hami_region_limit(device), used = hami_region_used(device);
+
+    return limit && (bytes > limit || used + bytes + SMALL_ROOM > limit);
+}
+
+/* Count a load of a module as what others took. Returns false if it must be measured. */
+static bool estimate_load(int device, uint64_t held)
+{
+    uint64_t bytes = devices[device].load_bytes;
+
+    if (!bytes || devices[device].making || !hami_nvml_is_recognised() || devices[device].loads * bytes > ESTIMATED_MOST ||
+        atomic_load(&devices[device].measured_at) != time(NULL) || is_room_small(device, 0))
+        return false;
+    become(device, MEASURED, ESTIMATED);
+    state(device, devices[device].context, devices[device].module + bytes, held);
+    return true;
 }
 
 /*
@@ -179,7 +233,7 @@ static void adopt(int device)
 static void look_again(int device)
 {
     atomic_store(&devices[device].measured_at, time(NULL));
-    atomic_store(&is_stale[device], false);
+    atomic_store(&numbers[device], MEASURED);
     if (devices[device].contexts == 0)
         adopt(device);
     else
@@ -198,7 +252,7 @@ static void refresh(int device)
 
 void hami_overhead_refresh(int device)
 {
-    if (__builtin_expect(atomic_load_explicit(&is_stale[device], memory_order_relaxed), 0))
+    if (__builtin_expect(atomic_load_explicit(&numbers[device], memory_order_relaxed) != MEASURED, 0))
         refresh(device);
 }
 
@@ -211,11 +265,21 @@ void hami_overhead_refresh_if_stale(int device)
         refresh(device);
 }
 
+void hami_overhead_follow(int device, uint64_t bytes)
+{
+    int now = atomic_load_explicit(&numbers[device], memory_order_relaxed);
+
+    if (__builtin_expect(now != MEASURED, 0) && (now == UNKNOWN || is_room_small(device, bytes)))
+        refresh(device);
+    else if (now != MEASURED || hami_region_limit(device))
+        hami_overhead_refresh_if_stale(device);
+}
+
 bool hami_overhead_make_room(int device)
 {
     bool is_anything = hami_pools_trim(device);
 
-    if (!atomic_load(&devices[device].is_doubtful))
+    if (!atomic_load(&devices[device].is_doubtful) && atomic_load(&numbers[device]) == MEASURED)
         return is_anything;
     refresh(device);
     return true;
@@ -223,9 +287,11 @@ bool hami_overhead_make_room(int device)
 
 void hami_overhead_changed(void)
 {
+    if (!hami_nvml_is_recognised())
+        return;
     for (int device = 0; device < HAMI_DEVICES_MAX; device++)
         if (devices[device].contexts)
-            atomic_store_explicit(&is_stale[device], true, memory_order_relaxed);
+            become(device, MEASURED, ESTIMATED);
 }
 
 void hami_overhead_forget(void)
@@ -233,7 +299,7 @@ void hami_overhead_forget(void)
     pthread_mutex_init(&mutex, NULL);
     memset((void *)devices, 0, sizeof(devices));
     for (int device = 0; device < HAMI_DEVICES_MAX; device++)
-        atomic_store(&is_stale[device], true);
+        atomic_store(&numbers[device], UNKNOWN);
     hami_own_process_forget();
 }
 
@@ -378,18 +444,29 @@ void hami_overhead_discharge(CUcontext context)
 
 bool hami_overhead_hold(int device, uint64_t bytes)
 {
-    hami_overhead_refresh(device);
+    hami_overhead_follow(device, bytes);
     return hold(device, bytes);
 }
 
-bool hami_overhead_settle(int device, uint64_t held)
+static bool settle(int device, uint64_t held, uint64_t loads)
 {
     bool is_as_held;
 
     hami_change_pause();
     pthread_mutex_lock(&mutex);
-    is_as_held = count_modules(device, held);
+    devices[device].loads += loads;
+    is_as_held = (loads && estimate_load(device, held)) || count_modules(device, held);
     pthread_mutex_unlock(&mutex);
     hami_change_resume();
     return is_as_held || is_within(device);
+}
+
+bool hami_overhead_settle(int device, uint64_t held)
+{
+    return settle(device, held, 0);
+}
+
+bool hami_overhead_settle_load(int device, uint64_t held)
+{
+    return settle(device, held, 1);
 }

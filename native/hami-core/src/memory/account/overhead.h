@@ -34,9 +34,13 @@ CUresult hami_overhead_make_context(int device, const struct hami_context_maker 
 /* Discharge a context that has ended. */
 void hami_overhead_discharge(CUcontext context);
 
-/* Hold whole blocks for modules and other memory of a context, and settle them after the driver's call. */
+/*
+ * Hold whole blocks for modules and other memory of a context, and settle them after the driver's call. A load is counted as what
+ * others took: NVML is asked if it was not in this second, if the estimates add up to 64 MiB, or if less than 256 MiB are left.
+ */
 bool hami_overhead_hold(int device, uint64_t bytes);
 bool hami_overhead_settle(int device, uint64_t held);
+bool hami_overhead_settle_load(int device, uint64_t held);
 
 /* Note that modules were loaded or unloaded: the next refresh asks NVML again. */
 void hami_overhead_changed(void);
@@ -44,9 +48,12 @@ void hami_overhead_changed(void);
 /* Ask NVML about a region device if modules changed since. Otherwise costs one load. */
 void hami_overhead_refresh(int device);
 
+/* Ask it before `bytes` are charged, if modules changed since and less than 256 MiB are left, or a second has passed. */
+void hami_overhead_follow(int device, uint64_t bytes);
+
 /*
  * Make room before a charge is refused: pools give up what they do not use, and NVML is asked again if its last answer was not
- * exact. Returns true if there may be more room.
+ * exact or modules changed since. Returns true if there may be more room.
  */
 bool hami_overhead_make_room(int device);
 
