@@ -20,7 +20,7 @@ from pathlib import Path
 
 from controlplane.machines.machine import Machine
 from controlplane.programs import build
-from testbed.hardware import FakeNode
+from testbed.hardware import PROC, FakeNode
 
 DRIVER_ROOT = "/run/nvidia/driver"
 HARDWARE = "/run/nvidia/hardware"
@@ -33,6 +33,16 @@ _LIBRARIES = f"usr/lib/{os.uname().machine}-linux-gnu"
 _CONTROL_FILES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
 _NULL = os.makedev(1, 3)
 """The device files are those of /dev/null, because this machine lacks the driver's."""
+
+_SHOW_PROC = f"""
+root=$(sed -n 's/.*"bundle": *"\\([^"]*\\)".*/\\1/p')/rootfs
+for name in driver devices; do mount --bind {HARDWARE}/{PROC}/$name "$root/proc/$name"; done
+"""
+"""
+A hook that gives a container what the driver shows in /proc, which this machine's kernel lacks.
+
+Source of what it reads: https://github.com/opencontainers/runtime-spec/blob/main/runtime.md#state
+"""
 
 _ASK_VERSION = """
 import ctypes, sys
@@ -218,12 +228,15 @@ def _spec_file(kind: NodeKind) -> str:
 # --- containerd ------------------------------------------------------------------------------------------------------
 
 
-def with_hardware(base: str) -> str:
-    """Return the OCI spec *base* of every container of a node, with access to the fake hardware."""
+def with_hardware(base: str, machine: Machine) -> str:
+    """Return the OCI spec *base* of every container of a node, with access to the fake hardware of *machine*."""
     spec = json.loads(base)
     spec["process"].setdefault("env", []).append(f"FAKE_DRIVER_DIR={HARDWARE}")
     options = ["rbind", "rprivate", "rw"]
     spec["mounts"].append({"destination": HARDWARE, "type": "bind", "source": HARDWARE, "options": options})
+    if machine.path(f"{HARDWARE}/{PROC}").exists():
+        hook = {"path": "/bin/sh", "args": ["sh", "-ec", _SHOW_PROC], "env": ["PATH=/usr/sbin:/usr/bin:/sbin:/bin"]}
+        spec["hooks"] = {"createContainer": [hook]}
     return json.dumps(spec)
 
 

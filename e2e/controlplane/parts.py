@@ -175,7 +175,7 @@ def containerd(binaries: Path, machine: Machine, index: int, kind: NodeKind = nv
     _write(networks / "10-pods.conflist", json.dumps(conflist))
     base_spec = machine.folder / "base-spec.json"
     if not base_spec.exists():
-        _write(base_spec, nvidia.with_hardware(_default_spec(binaries)))
+        _write(base_spec, nvidia.with_hardware(_default_spec(binaries), machine))
     if kind.toolkit:
         toolkit = machine.folder / "nvidia-container-runtime"
         toolkit.mkdir(exist_ok=True)

@@ -65,5 +65,5 @@ class Record:
         return replace(self, nodes={other: member for other, member in self.nodes.items() if other != name})
 
 
-def _hardware(name: str, gpus: list[dict[str, Any]], **more: str) -> FakeNode:
+def _hardware(name: str, gpus: list[dict[str, Any]], **more: Any) -> FakeNode:
     return FakeNode(name, tuple(FakeGpu(**gpu) for gpu in gpus), **more)

@@ -8,10 +8,11 @@ part is started. Neighbours: `embedded` and `real` are the clusters, `invariants
 import asyncio
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -46,6 +47,8 @@ class Settings:
     """The driver root on the Nodes. Empty means that the container runtime gives the services the driver."""
     plugin_flags: tuple[str, ...] = ("--cdi-generator=",)
     """More flags of the device plugins of an embedded cluster, whose runtime gives containers the driver."""
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """More values of the chart on a real cluster, by name."""
 
 
 class Cluster(ABC):

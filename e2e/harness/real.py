@@ -66,7 +66,7 @@ class RealCluster(Cluster):
             "scheduler.prioritizeWeight": settings.prioritize_weight,
             "scheduler.gpuSchedulerPolicy": settings.gpu_scheduler_policy,
         }
-        await asyncio.to_thread(self.release.deploy, {**told, **(values or {})})
+        await asyncio.to_thread(self.release.deploy, {**told, **settings.values, **(values or {})})
         await eventually(self._are_replaced, "every Pod of the DaemonSets is of the new release", DEPLOY_SECONDS)
         for node in self.nodes:
             await self.node_ready(node.name, DEPLOY_SECONDS)

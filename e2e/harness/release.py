@@ -6,11 +6,12 @@ Owns the last values, so that deploying the same values again costs nothing. Met
 
 import json
 from collections.abc import Mapping
+from typing import Any
 
 from controlplane.cluster import ControlPlane
 from harness.cluster import ROOT
 
-Value = str | int
+Value = str | int | list[Any] | dict[str, Any]
 HAMI = "hami"
 """The name of the release and of its namespace."""
 CHART = ROOT / "charts/hami"

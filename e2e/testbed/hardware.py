@@ -15,17 +15,18 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from testbed.mig import show_mig
+
 VARIABLES_FILE = Path("/run/fake-driver.env")
 """
 The fake driver's variables for processes that lost their environment, a `NAME=value` a line.
 
 A test mounts its own file there in a container, and never writes it on the machine.
 """
+PROC = "proc"
+"""The folder in `FAKE_DRIVER_DIR` with the files that a driver shows in /proc."""
 FIRST_DRIVER_WITH_LIMITS = "615.43.02"
 """The version of a driver that holds limits on memory: nvmlDeviceSetMemoryLimits_v1 works from r615 on."""
-
-_GPU_INSTANCES, _COMPUTE_INSTANCES = 15, 8
-"""How many of each the driver reserves numbers for."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,8 @@ class FakeNode:
     gpus: tuple[FakeGpu, ...]
     kind: str = "legacy"
     """The software between driver and containers, a name in `controlplane.nvidia`. The embedded cluster ignores it."""
+    shows_mig: bool = False
+    """Whether containers find in /proc what the driver shows of MIG. The embedded cluster ignores it."""
 
     @classmethod
     def of(cls, name: str, model: str, memory_mib: int, count: int) -> "FakeNode":
@@ -65,6 +68,8 @@ class FakeNode:
             for index, gpu in enumerate(self.gpus)
         ]
         (folder / "devices.csv").write_text("\n".join(["uuid,name,memory_mib,numa_node,pci_bus_id", *rows, ""]))
+        if self.shows_mig:
+            show_mig(folder / PROC, len(self.gpus))
 
 
 @dataclass(frozen=True)
@@ -293,23 +298,6 @@ class FakeDriver:
             os.pwrite(handle, time.time_ns().to_bytes(8, "little"), 0)
         finally:
             os.close(handle)
-
-
-def mig_minors(gpus: int) -> str:
-    """
-    Return what the driver shows in `/proc/driver/nvidia-caps/mig-minors` for *gpus* GPUs.
-
-    A line is the name of a capability and the number N of its device file `/dev/nvidia-caps/nvidia-capN`.
-
-    Source: NVIDIA MIG User Guide, "Device Nodes and Capabilities".
-    """
-    lines = ["config 1", "monitor 2"]
-    for gpu in range(gpus):
-        for instance in range(_GPU_INSTANCES):
-            minor = 3 + (gpu * _GPU_INSTANCES + instance) * (1 + _COMPUTE_INSTANCES)
-            lines.append(f"gpu{gpu}/gi{instance}/access {minor}")
-            lines += [f"gpu{gpu}/gi{instance}/ci{part}/access {minor + 1 + part}" for part in range(_COMPUTE_INSTANCES)]
-    return "\n".join([*lines, ""])
 
 
 def _prepare(folder: Path) -> None:

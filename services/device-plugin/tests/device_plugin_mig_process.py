@@ -13,8 +13,6 @@ from device_plugin_apiserver import ApiServer
 from device_plugin_kubelet import Kubelet
 from device_plugin_process import A100, DEVICE_CONFIG, FAKE_DRIVER, NODE, T4, PluginProcess, a_pod
 
-from testbed.hardware import mig_minors
-
 ALLOCATIONS = "hami.io/vgpu-mig-allocations"
 ALLOWLIST = '  migProfileAllowlist: [{models: ["A100-SXM4-40GB"], profiles: [1g.5gb, 2g.10gb, 3g.20gb, 7g.40gb]}]\n'
 INSTANCES = ("MIG-aaaaaaaa-0000-4000-8000-000000000001", "MIG-aaaaaaaa-0000-4000-8000-000000000002")
@@ -54,21 +52,6 @@ def promised(api: ApiServer, name: str) -> dict[str, Any]:
     [found] = json.loads(api.annotations("pods", "default", name)[ALLOCATIONS])
     assert isinstance(found, dict)
     return found
-
-
-def show_minors(proc: Path, gpus: int = 2) -> Path:
-    """Write what a driver of *gpus* GPUs shows in /proc to *proc*, and return it."""
-    (proc / "driver/nvidia-caps").mkdir(parents=True)
-    (proc / "driver/nvidia-caps/mig-minors").write_text(mig_minors(gpus))
-    (proc / "devices").write_text("Character devices:\n  1 mem\n195 nvidia\n508 nvidia-caps\n")
-    return proc
-
-
-def files_of(gpu: int, instance: int, part: int = 0) -> list[str]:
-    """Return the device files of an instance, by the numbers that the driver reserves."""
-    minors = dict(line.split() for line in mig_minors(gpu + 1).splitlines())
-    names = (f"gpu{gpu}/gi{instance}/access", f"gpu{gpu}/gi{instance}/ci{part}/access")
-    return [f"/dev/nvidia{gpu}", *(f"/dev/nvidia-caps/nvidia-cap{minors[name]}" for name in names)]
 
 
 def asked_of_the_driver(host: Path, call: str) -> list[str]:

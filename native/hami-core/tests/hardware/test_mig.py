@@ -12,7 +12,8 @@ import pytest
 from containers import GPU_A, GPU_B, GPU_C, Container
 from hardware.process import Process, Start, error
 
-from testbed.hardware import FakeDriver, mig_minors
+from testbed.hardware import FakeDriver
+from testbed.mig import mig_minors
 
 NOT_SUPPORTED = error(n.NVML_ERROR_NOT_SUPPORTED)
 INVALID = error(n.NVML_ERROR_INVALID_ARGUMENT)

@@ -16,9 +16,7 @@ from device_plugin_mig_process import (
     SMALL,
     a_plugin,
     a_promised_pod,
-    files_of,
     promised,
-    show_minors,
 )
 from device_plugin_process import A100, PluginProcess, a_node, a_pod, needs_fake_driver
 
@@ -27,7 +25,7 @@ from hami_device_plugin.decide.allocation import ENVVAR, VOLUME_MOUNTS, GrantPol
 from hami_device_plugin.decide.mig.address import Address, CapabilityError, capability_files, decode_minors
 from hami_device_plugin.decide.mig.grant import GrantedInstance, instance_grant, needs_address
 from hami_device_plugin.serve.mig.locate import InstanceLocator
-from testbed.hardware import mig_minors
+from testbed.mig import device_files, mig_minors, show_mig
 
 SECOND = Address(gpu_index=1, gpu_minor=2, index=1, gpu_instance_id=9, compute_instance_id=0)
 NUMBERS = ("--device-id-strategy=index", "--pass-device-specs", "--device-list-strategy=envvar")
@@ -54,7 +52,7 @@ def test_capabilities_are_found_by_the_gpus_minor_number() -> None:
     """Its index may be another one."""
     found = capability_files(SECOND, decode_minors(mig_minors(3)))
 
-    assert files_of(2, 9)[1:] == list(found)
+    assert device_files(2, 9)[1:] == list(found)
 
 
 def test_instance_without_a_capability_says_which_is_missing() -> None:
@@ -95,11 +93,11 @@ def test_instance_is_listed_by_index_where_devices_are(
 def test_files_of_a_gpu_are_passed_once_for_two_instances() -> None:
     """With those of every container, below the host's root."""
     policy = GrantPolicy("/usr/local", minors={}, control_nodes=("/dev/nvidiactl",), dev_root="/host/")
-    instances = [GrantedInstance(f"MIG-{number}", "", tuple(files_of(2, number))) for number in (7, 8)]
+    instances = [GrantedInstance(f"MIG-{number}", "", tuple(device_files(2, number))) for number in (7, 8)]
 
     grant = instance_grant(instances, policy)
 
-    expected = ["/dev/nvidiactl", *files_of(2, 7), *files_of(2, 8)[1:]]
+    expected = ["/dev/nvidiactl", *device_files(2, 7), *device_files(2, 8)[1:]]
     assert [(path, f"/host{path}") for path in expected] == [
         (node.container_path, node.host_path) for node in grant.device_nodes
     ]
@@ -123,7 +121,7 @@ async def test_new_instance_is_given_by_index_and_with_its_device_files(
     for number, name in enumerate("pq"):
         api.put("pods", a_promised_pod(name, start=number))
     plugin = a_plugin(host, api, kubelet, *NUMBERS)
-    plugin.proc = show_minors(host / "proc")
+    plugin.proc = show_mig(host / "proc")
     async with plugin:
         await plugin.serving()
         for number, name in enumerate("pq"):
@@ -132,11 +130,11 @@ async def test_new_instance_is_given_by_index_and_with_its_device_files(
 
         edits = plugin.specs()[answer.cdi_devices[0].name]
         environment = plugin.environment(answer)
-        expected = files_of(0, promised(api, "q")["gpuInstanceID"])
+        expected = device_files(0, promised(api, "q")["gpuInstanceID"])
 
     assert "0:1" == environment["NVIDIA_VISIBLE_DEVICES"]
     assert [(path, path) for path in expected] == [node for node in nodes(edits) if node[0] in expected]
-    others = set(files_of(0, promised(api, "p")["gpuInstanceID"])[1:])
+    others = set(device_files(0, promised(api, "p")["gpuInstanceID"])[1:])
     assert others.isdisjoint(path for path, _ in nodes(edits))
 
 
@@ -149,7 +147,7 @@ async def test_existing_instance_is_given_by_index_and_with_its_device_files(
     api.put("nodes", a_node())
     plugin = PluginProcess(host, api, kubelet, f"--mig-strategy={strategy}", *NUMBERS)
     plugin.hardware = CUT_A100 + (PLAIN_T4 if strategy == "mixed" else "")
-    plugin.proc = show_minors(host / "proc")
+    plugin.proc = show_mig(host / "proc")
     resource = SMALL if strategy == "mixed" else RESOURCE
     async with plugin:
         await plugin.serving()
@@ -163,7 +161,7 @@ async def test_existing_instance_is_given_by_index_and_with_its_device_files(
 
     assert "0:1" == environment["NVIDIA_VISIBLE_DEVICES"]
     # The fake driver numbers the instances of its file from 1.
-    assert files_of(0, 2) == [path for path, _ in nodes(edits) if path in files_of(0, 2)]
+    assert device_files(0, 2) == [path for path, _ in nodes(edits) if path in device_files(0, 2)]
 
 
 @needs_fake_driver
@@ -174,12 +172,12 @@ async def test_instance_is_given_by_index_under_the_lock_too(
     api.put("nodes", a_node(**{"hami.io/mutex.lock": "2026-08-21T12:00:00Z,default,p"}))
     api.put("pods", a_promised_pod("p"))
     plugin = a_plugin(host, api, kubelet, *NUMBERS, "--allocation=lock")
-    plugin.proc = show_minors(host / "proc")
+    plugin.proc = show_mig(host / "proc")
     async with plugin:
         await plugin.serving()
         answer = await kubelet.allocate("uid-p", "p", "main", f"{A100}-0")
 
     assert {"NVIDIA_VISIBLE_DEVICES": "0:0"} == dict(answer.envs)
-    expected = files_of(0, promised(api, "p")["gpuInstanceID"])
+    expected = device_files(0, promised(api, "p")["gpuInstanceID"])
     assert expected == [node.host_path for node in answer.devices if node.host_path in expected]
     assert {"rw"} == {node.permissions for node in answer.devices}

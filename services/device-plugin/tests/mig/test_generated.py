@@ -20,11 +20,11 @@ from device_plugin_mig_process import (
     a_plugin,
     a_promised_pod,
     asked_of_the_driver,
-    files_of,
     promised,
-    show_minors,
 )
 from device_plugin_process import A100, PluginProcess, a_node, a_pod, needs_fake_driver
+
+from testbed.mig import device_files, show_mig
 
 pytestmark = needs_fake_driver
 
@@ -45,7 +45,7 @@ def made_by_the_driver(real: FakeGenerator, files: Sequence[str]) -> None:
     real.make_device_files(*(path.removeprefix("/dev/") for path in files[1:]))
 
 
-def device_files(edits: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def nodes_of(edits: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the device nodes in *edits* by path, without those of every container."""
     return {node["path"]: node for node in edits["deviceNodes"] if node["path"] not in CONTROL}
 
@@ -66,18 +66,16 @@ async def test_new_instance_is_in_the_drivers_part(
     for number, name in enumerate("pq"):
         api.put("pods", a_promised_pod(name, start=number))
         # The driver gives the first two instances of this size these numbers.
-        made_by_the_driver(real, files_of(0, 7 + number))
+        made_by_the_driver(real, device_files(0, 7 + number))
     plugin = a_plugin(host, api, kubelet, *real.flags)
-    plugin.proc = show_minors(host / "proc")
+    plugin.proc = show_mig(host / "proc")
     async with plugin:
         await plugin.serving()
         edits = [await started(plugin, kubelet, name, f"{A100}-{n}", RESOURCE) for n, name in enumerate("pq")]
-        expected = [files_of(0, promised(api, name)["gpuInstanceID"]) for name in "pq"]
+        expected = [device_files(0, promised(api, name)["gpuInstanceID"]) for name in "pq"]
 
-    assert [files_of(0, 7), files_of(0, 8)] == expected == [list(device_files(each)) for each in edits]
-    assert [f"{HOST_ROOT}{path}" for path in expected[1]] == [
-        node["hostPath"] for node in device_files(edits[1]).values()
-    ]
+    assert [device_files(0, 7), device_files(0, 8)] == expected == [list(nodes_of(each)) for each in edits]
+    assert [f"{HOST_ROOT}{path}" for path in expected[1]] == [node["hostPath"] for node in nodes_of(edits[1]).values()]
     assert "/usr/lib/x86_64-linux-gnu/libcuda.so.570.124.06" in {mount["containerPath"] for mount in edits[1]["mounts"]}
     assert "NVIDIA_VISIBLE_DEVICES=void" in edits[1]["env"]
 
@@ -89,11 +87,11 @@ async def test_file_that_the_driver_has_not_made_yet_reaches_the_container_by_it
     api.put("nodes", a_node())
     api.put("pods", a_promised_pod("p"))
     plugin = a_plugin(host, api, kubelet, *real.flags)
-    plugin.proc = show_minors(host / "proc")
+    plugin.proc = show_mig(host / "proc")
     async with plugin:
         await plugin.serving()
-        found = device_files(await started(plugin, kubelet, "p", f"{A100}-0", RESOURCE))
-        expected = files_of(0, promised(api, "p")["gpuInstanceID"])
+        found = nodes_of(await started(plugin, kubelet, "p", f"{A100}-0", RESOURCE))
+        expected = device_files(0, promised(api, "p")["gpuInstanceID"])
 
     assert expected == list(found)
     assert f"{HOST_ROOT}/dev/nvidia0" == found["/dev/nvidia0"]["hostPath"]
@@ -109,10 +107,10 @@ async def test_existing_instance_is_in_the_drivers_part(
     """Under each strategy; the other instance's files are not in it."""
     api.put("nodes", a_node())
     for number in (7, 8):
-        made_by_the_driver(real, files_of(0, number))
+        made_by_the_driver(real, device_files(0, number))
     plugin = PluginProcess(host, api, kubelet, f"--mig-strategy={strategy}", *real.flags)
     plugin.hardware = WHOLE_A100 + (PLAIN_T4 if strategy == "mixed" else "")
-    plugin.proc = show_minors(host / "proc")
+    plugin.proc = show_mig(host / "proc")
     plugin.write_hardware()
     uuids = asked_of_the_driver(host, "create_instances([0, 1])")
     api.put("pods", a_pod("p", f"{uuids[1]},NVIDIA,4864,100:;", "main=1"))
@@ -120,9 +118,9 @@ async def test_existing_instance_is_in_the_drivers_part(
     async with plugin:
         await plugin.serving()
         await plugin.until(lambda: strategy == "single" or bool(kubelet.others))
-        found = device_files(await started(plugin, kubelet, "p", uuids[1], resource))
+        found = nodes_of(await started(plugin, kubelet, "p", uuids[1], resource))
 
-    assert files_of(0, 8) == list(found)
+    assert device_files(0, 8) == list(found)
 
 
 async def test_instance_whose_capabilities_the_driver_does_not_list_keeps_its_container_waiting(
@@ -132,7 +130,7 @@ async def test_instance_whose_capabilities_the_driver_does_not_list_keeps_its_co
     api.put("nodes", a_node())
     api.put("pods", a_promised_pod("p"))
     plugin = a_plugin(host, api, kubelet, *real.flags)
-    plugin.proc = show_minors(host / "proc")
+    plugin.proc = show_mig(host / "proc")
     os.truncate(host / "proc/driver/nvidia-caps/mig-minors", 0)
     async with plugin:
         await plugin.serving()

@@ -1,0 +1,129 @@
+"""
+A container gets exactly its MIG instance by CDI alone: a real kubelet, plain runc, and NVIDIA's own generator.
+
+The driver has made no device file of an instance, so containers get them by their numbers.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+
+from controlplane import nvidia
+from controlplane.cluster import DRIVER
+from harness.cluster import Settings
+from harness.manifests import a_container, a_pod
+from harness.real import RealCluster
+from testbed.hardware import FakeNode
+from testbed.mig import device_files
+from testbed.waiting import eventually
+
+pytestmark = [pytest.mark.real_only, pytest.mark.timeout(400)]
+
+A100, H100 = "NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3"
+MIG = {"nvidia.com/vgpu-mode": "mig"}
+ALLOCATIONS = "hami.io/vgpu-mig-allocations"
+SMALL = "nvidia.com/mig-1g.10gb"
+LOOK = """
+import glob, os, time
+from ctypes import CDLL, byref, c_int, c_size_t, create_string_buffer
+cuda, count, memory, name = CDLL("libcuda.so.1"), c_int(), c_size_t(), create_string_buffer(96)
+for status in cuda.cuInit(0), cuda.cuDeviceGetCount(byref(count)), cuda.cuDeviceGetName(name, 96, 0):
+    assert status == 0, status
+assert cuda.cuDeviceTotalMem_v2(byref(memory), 0) == 0
+files = sorted(glob.glob("/dev/nvidia?") + glob.glob("/dev/nvidia-caps/*"), key=lambda path: (len(path), path))
+visible = os.environ["NVIDIA_VISIBLE_DEVICES"]
+print("sees:", count.value, name.value.decode(), memory.value >> 20, "MiB", visible, *files)
+time.sleep(3600)
+"""
+SHOW = ("python", "-uc", LOOK)
+LIST = """
+import json, sys
+import pynvml as n
+from ctypes import byref, c_uint
+n.nvmlInit()
+gpu = n.nvmlDeviceGetHandleByIndex(0)
+if "cut" in sys.argv:
+    assert n.nvmlDeviceSetMigMode(gpu, 1) == 0
+    for _ in range(2):
+        n.nvmlGpuInstanceCreateComputeInstance(n.nvmlDeviceCreateGpuInstance(gpu, 19), 0)
+found = {}
+for number in range(n.nvmlDeviceGetMaxMigDeviceCount(gpu)):
+    try:
+        instance = n.nvmlDeviceGetMigDeviceHandleByIndex(gpu, number)
+    except n.NVMLError_NotFound:
+        continue
+    found[n.nvmlDeviceGetUUID(instance)] = n.nvmlDeviceGetGpuInstanceId(instance)
+print(json.dumps(found))
+"""
+
+
+@asynccontextmanager
+async def mig_node(real_cluster: RealCluster, model: str, **values: object) -> AsyncIterator[RealCluster]:
+    """Run a cluster during a block with one GPU, whose plugin has *values* of the chart."""
+    node = replace(FakeNode.of("node-mig", model, 81920, 1), kind=nvidia.PLAIN.name, shows_mig=True)
+    chart = {f"devicePlugin.{name}": value for name, value in values.items()}
+    async with real_cluster.reshaped((node,), Settings(driver_root=nvidia.DRIVER_ROOT, values=chart)) as cluster:
+        yield cluster
+
+
+def instances(cluster: RealCluster, *words: str) -> dict[str, int]:
+    """Return the number of each instance by its UUID, as the driver says; before, `cut` makes two of the smallest."""
+    folder = cluster.control_plane.node(cluster.nodes[0].name).path(nvidia.HARDWARE)
+    env = {**os.environ, "LD_LIBRARY_PATH": str(DRIVER), "FAKE_DRIVER_DIR": str(folder)}
+    done = subprocess.run([sys.executable, "-c", LIST, *words], env=env, capture_output=True, text=True, check=True)
+    found: dict[str, int] = json.loads(done.stdout)
+    return found
+
+
+def sight(name: str, mib: int, instance: int) -> str:
+    """Return what a container with one instance prints."""
+    return f"sees: 1 {name} {mib} MiB void {' '.join(device_files(0, instance))}"
+
+
+async def test_pods_get_new_instances_which_go_with_them(real_cluster: RealCluster) -> None:
+    """Of different sizes. The scheduler takes the smallest profile that is large enough."""
+    config = {"nodeconfig": [{"name": "node-mig", "operatingmode": "mig"}]}
+    async with mig_node(real_cluster, A100, nodeConfig=config) as cluster:
+        for name, mib in ("p", 12000), ("q", 5000):
+            await cluster.create(a_pod(name, annotations=MIG, command=SHOW, gpu=1, gpumem=mib))
+        lines = {name: await cluster.log_line("sees:", name) for name in "pq"}
+
+        for name, profile, mib in ("p", "2g.20gb", 19968), ("q", "1g.10gb", 9728):
+            [promise] = json.loads((await cluster.pod(name))["metadata"]["annotations"][ALLOCATIONS])
+            assert profile == promise["profile"]
+            assert instances(cluster)[promise["migUUID"]] == promise["gpuInstanceID"]
+            assert sight(f"{A100} MIG {profile}", mib, promise["gpuInstanceID"]) == lines[name]
+        assert 2 == len(instances(cluster))
+        await cluster.delete_pod("p")
+        await eventually(lambda: len(instances(cluster)) == 1, "the ended Pod's instance is destroyed", 60)
+        await cluster.delete_pod("q")
+        await eventually(lambda: instances(cluster) == {}, "no instance is left", 60)
+
+
+async def test_pods_get_the_instances_that_an_administrator_made(real_cluster: RealCluster) -> None:
+    """The kubelet counts them, and they stay when the Pods have ended."""
+    async with mig_node(real_cluster, H100, migStrategy="mixed") as cluster:
+        made = instances(cluster, "cut")
+        await cluster.kill("plugin-node-mig")
+        await cluster.restart("plugin-node-mig")
+
+        async def is_offered() -> bool:
+            node = await cluster.api.get("/api/v1/nodes/node-mig")
+            return str(node["status"]["allocatable"].get(SMALL)) == "2"
+
+        await eventually(is_offered, "the Node offers both instances", 60)
+        for name in "pq":
+            container = a_container(command=SHOW)
+            container["resources"] = {"limits": {SMALL: "1"}}
+            await cluster.create(a_pod(name, containers=[container]))
+        lines = {await cluster.log_line("sees:", name) for name in "pq"}
+        await cluster.delete_all_pods()
+
+        assert {sight(f"{H100} MIG 1g.10gb", 9984, number) for number in made.values()} == lines
+        assert made == instances(cluster)
