@@ -263,7 +263,8 @@ def document(schema: Json, aliases: Json) -> str:
         "",
         "## HAMi's names",
         "",
-        "A values file of HAMi 2.8, 2.9 or 2.10 works as it is. A value given by both names must be the same in both.",
+        "A values file of HAMi 2.8, 2.9 or 2.10 works as it is, with `image.registry` added. A value given by both",
+        "names must be the same in both.",
         "",
     ]
     lines += ["| HAMi's name | Here |", "|---|---|"]

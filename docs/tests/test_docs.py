@@ -161,6 +161,8 @@ def wrong_with(command: list[str]) -> str | None:
         return wrong_with_python(words)
     if program == "kubectl":
         return wrong_with_kubectl(words)
+    if program == "helm" and plain[:1] == ["install"] and plain[1:] and "image.registry=" not in " ".join(plain):
+        return "helm install without image.registry, which stops"
     if program == "helm":
         return None if not plain or plain[0] in HELM else f"helm {plain[0]}"
     return None

@@ -100,9 +100,20 @@ annotations:
     {{- fail (printf "%s=%s is a version of HAMi: remove it, or set it to the tag that your hami/%s has" $path $tag $name) -}}
   {{- end -}}
 {{- end -}}
-{{- with $common.registry }}{{ . }}/{{ end -}}
-{{- $image.repository -}}
+{{- include "hami.located" (list $common.registry $image.repository) -}}
 {{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ coalesce $image.tag $common.tag (index . 0).Chart.AppVersion }}{{ end -}}
+{{- end -}}
+
+{{/* A repository with its registry. Without one, the container runtime would pull from docker.io, from a name that is not ours.
+Argument: (list registry repository). */}}
+{{- define "hami.located" -}}
+{{- $registry := index . 0 -}}
+{{- $repository := index . 1 -}}
+{{- if not (or $registry (regexMatch "^(localhost|[^/]*[.:][^/]*)/" $repository)) -}}
+  {{- fail "image.registry is empty: set it to the registry that you pushed the images to, as in docs/install.md, such as image.registry=registry.example.com" -}}
+{{- end -}}
+{{- with $registry }}{{ . }}/{{ end -}}
+{{- $repository -}}
 {{- end -}}
 
 {{/* kube-scheduler's image. Without a tag: the cluster's version, without a distribution's suffix. HAMi's global.imageRegistry
@@ -110,8 +121,8 @@ overrides the registry of the image. */}}
 {{- define "hami.kubeSchedulerImage" -}}
 {{- $image := .Values.scheduler.kubeScheduler.image -}}
 {{- $version := regexFind "^v[0-9]+\\.[0-9]+\\.[0-9]+" .Capabilities.KubeVersion.Version -}}
-{{- with coalesce (dig "imageRegistry" "" (default dict .Values.global)) $image.registry .Values.image.registry }}{{ . }}/{{ end -}}
-{{- $image.repository -}}
+{{- $registry := coalesce (dig "imageRegistry" "" (default dict .Values.global)) $image.registry .Values.image.registry -}}
+{{- include "hami.located" (list $registry $image.repository) -}}
 {{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ default $version $image.tag }}{{ end -}}
 {{- end -}}
 

@@ -23,6 +23,8 @@ HAMI_DEFAULTS = {file.stem: file for file in CHART.glob("hami-defaults/*.yaml")}
 """The default values file of each version of HAMi's chart."""
 INSTALLATIONS = {file.stem.removesuffix("-values"): file for file in sorted(CHART.glob("ci/*-values.yaml"))}
 INSTALLATIONS["hami-2.10"] = HAMI_DEFAULTS["2.10"]
+FIRST = ("--values", str(CHART / "ci/default-values.yaml"))
+"""The values below all others: the registry, without which the chart stops."""
 KUBERNETES = "1.34.4"
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
@@ -62,7 +64,7 @@ def run(*arguments: str) -> str:
 def text(*arguments: str, release: str = "hami", kubernetes: str = KUBERNETES, chart: Path = CHART) -> str:
     """Return the manifests of an installation."""
     place = ("--namespace", release, "--kube-version", kubernetes)
-    return run("template", release, str(chart), *place, *arguments)
+    return run("template", release, str(chart), *place, *FIRST, *arguments)
 
 
 @functools.cache
@@ -139,12 +141,13 @@ def _answer(expression: str, *arguments: str) -> Any:
 
 def notes(*arguments: str) -> str:
     """Return the notes that Helm prints after an installation."""
-    return str(_answer('include "notes" .', *arguments))
+    return str(_answer('include "notes" .', *FIRST, *arguments))
 
 
 def effective_values(values: Json) -> Json:
-    """Return .Values as templates see them, for given *values*."""
+    """Return .Values as templates see them, for given *values* above FIRST, if they name no registry."""
+    first = () if at(values, "global.imageRegistry") else FIRST
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(values, file)
         file.flush()
-        return _answer(".Values", "--values", file.name)  # type: ignore[no-any-return]
+        return _answer(".Values", *first, "--values", file.name)  # type: ignore[no-any-return]

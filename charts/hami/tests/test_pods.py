@@ -4,7 +4,7 @@ The Pods: images, rights, probes and restarts.
 
 import pytest
 
-from .chart import CHART, Json, given, needs_helm, objects, one, pod_spec, text
+from .chart import CHART, Json, RefusedError, given, needs_helm, objects, one, pod_spec, text
 
 pytestmark = needs_helm
 
@@ -42,11 +42,36 @@ def test_images_come_from_one_registry() -> None:
     } == images
 
 
+@pytest.mark.parametrize("enabled", WORKLOADS)
+def test_chart_without_a_registry_stops_with_a_sentence(enabled: str) -> None:
+    """The runtime would pull from docker.io, from a name that is not ours."""
+    values: Json = {name: {"enabled": name == enabled} for name in WORKLOADS}
+
+    with pytest.raises(
+        RefusedError, match=r"image\.registry is empty: set it to the registry that you pushed the images"
+    ):
+        text(*given(values | {"image": {"registry": ""}}))
+
+
+def test_repositories_may_name_their_registry() -> None:
+    """Each image may be in another."""
+    values: Json = {name: {"image": {"repository": f"{name.lower()}.example/{name.lower()}"}} for name in WORKLOADS}
+    values["scheduler"]["kubeScheduler"] = {"image": {"registry": "registry.k8s.io"}}
+    images = [
+        each["image"]
+        for name in WORKLOADS
+        for each in pod_spec(workload(name, values | {"image": {"registry": ""}}))["containers"]
+    ]
+
+    assert "registry.k8s.io/kube-scheduler:v1.34.4" in images
+    assert "deviceplugin.example/deviceplugin:0.1.0" in images
+
+
 def test_kube_scheduler_is_the_clusters_own_version() -> None:
     """Images have no distribution's suffix in their tag."""
     deployment = one("Deployment", "hami-scheduler", kubernetes="1.33.5+k3s1")
 
-    assert "kube-scheduler:v1.33.5" == pod_spec(deployment)["containers"][0]["image"]
+    assert "registry.example/kube-scheduler:v1.33.5" == pod_spec(deployment)["containers"][0]["image"]
 
 
 @COMPONENTS
