@@ -1,5 +1,6 @@
 """
-Measure one scrape of a full Node over HTTP: 8 devices, 80 containers.
+Measure one scrape of a full Node over HTTP: 8 devices, 80 containers. And one look of its watchdog, at its dearest: no
+process of a container has the library or is in its region.
 
 Prints JSON. Run it at the root: `.venv/bin/python -m services.monitor.tests.bench_scrape`. The same run measures the
 parts of a scrape and two baselines: an answer without content (`/livez`), and reading every region as a whole.
@@ -7,10 +8,12 @@ parts of a scrape and two baselines: an answer without content (`/livez`), and r
 
 import asyncio
 import json
+import subprocess
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import fields
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import fields, replace
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
@@ -21,8 +24,10 @@ from prometheus_client import CollectorRegistry
 
 from hami_monitor.adapters.kube import Node, Pods
 from hami_monitor.adapters.nvml import Devices, Driver
+from hami_monitor.adapters.processes import Processes
 from hami_monitor.config import Config
-from hami_monitor.decide.host import HostDevice
+from hami_monitor.decide.host import DeviceProcess, HostDevice
+from hami_monitor.decide.watchdog.control_groups import ContainerGroup
 from hami_monitor.metrics.collector import MonitorCollector
 from hami_monitor.serve.monitor import Monitor
 from hamicommon.runtime import http, logs
@@ -62,7 +67,26 @@ def a_pod(index: int) -> dict[str, Any]:
     annotations = {"hami.io/vgpu-node": NODE, "hami.io/vgpu-devices-allocated": share}
     metadata = {"uid": str(UUID(int=index)), "namespace": "team-machine-learning", "name": name}
     spec = {"nodeName": NODE, "containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}
-    return {"metadata": metadata | {"annotations": annotations}, "spec": spec, "status": {"phase": "Running"}}
+    status = {"phase": "Running", "containerStatuses": [{"name": "main", "containerID": f"containerd://{index}"}]}
+    return {"metadata": metadata | {"annotations": annotations}, "spec": spec, "status": status}
+
+
+@contextmanager
+def processes_of_containers() -> Iterator[tuple[int, ...]]:
+    """Yield the pid of a process of each container."""
+    running = [subprocess.Popen(["sleep", "infinity"]) for _ in range(CONTAINERS)]
+    try:
+        yield tuple(process.pid for process in running)
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+
+
+def with_processes(pids: Sequence[int]) -> list[HostDevice]:
+    """Return the devices with the processes *pids* of all containers."""
+    listed = [[DeviceProcess(pid, 300 << 20) for pid in pids[index::DEVICES]] for index in range(DEVICES)]
+    return [replace(a_device(index), processes=tuple(processes)) for index, processes in enumerate(listed)]
 
 
 def write_regions(hook_path: Path, processes: int) -> list[Path]:
@@ -92,8 +116,9 @@ async def timed(work: Callable[[], Awaitable[Any]]) -> dict[str, float]:
     return {"p50_ms": round(median(times), 2), "p99_ms": round(quantiles(times, n=100)[-1], 2)}
 
 
-async def measure(folder: Path, processes: int) -> dict[str, Any]:
-    """Measure a Node whose containers have *processes* processes each."""
+async def measure(folder: Path, processes: int, pids: Sequence[int]) -> dict[str, Any]:
+    """Measure a Node whose containers have *processes* processes each in their regions, and one of *pids* each."""
+    groups = {pid: ContainerGroup(str(UUID(int=index)), str(index)) for index, pid in enumerate(pids)}
     paths = write_regions(folder, processes)
     kubeconfig = folder / "kubeconfig"
     kubeconfig.write_text(
@@ -105,7 +130,9 @@ async def measure(folder: Path, processes: int) -> dict[str, Any]:
         pods.replace([a_pod(index) for index in range(CONTAINERS)])
         node = Node(kube, NODE)
         node.seen = {"metadata": {"name": NODE}}
-        monitor = Monitor(Config(NODE, str(folder), resync_seconds=1e9), pods, node, EightDevices())
+        monitor = Monitor(
+            Config(NODE, str(folder), resync_seconds=1e9), pods, node, EightDevices(), Processes(groups.get)
+        )
         registry = CollectorRegistry(auto_describe=False)
         registry.register(MonitorCollector(monitor.observe, monitor.status))
         app = http.application("bench", "0", live=monitor.rounds.live, ready=monitor.rounds.ready, registry=registry)
@@ -130,6 +157,9 @@ async def measure(folder: Path, processes: int) -> dict[str, Any]:
                 for path in paths:
                     decode_region(path.read_bytes())
 
+            async def watch() -> None:
+                await monitor.watchdog.look(with_processes(pids))
+
             result = {
                 "processes_per_container": processes,
                 "scrape": await timed(lambda: get("/metrics")),
@@ -138,6 +168,7 @@ async def measure(folder: Path, processes: int) -> dict[str, Any]:
                 "scrape_series": sum(not line.startswith(b"#") for line in (await get("/metrics")).splitlines()),
                 "round": await timed(monitor.rounds.round),
                 "reading_regions": await timed(observe),
+                "watchdog": await timed(watch),
                 "baseline_livez": await timed(lambda: get("/livez")),
                 "baseline_whole_files": await timed(read_whole_files),
             }
@@ -152,8 +183,8 @@ def main() -> None:
     logs.configure(verbosity=0)
     results = []
     for processes in (2, 16):
-        with tempfile.TemporaryDirectory() as folder:
-            results.append(asyncio.run(measure(Path(folder), processes)))
+        with tempfile.TemporaryDirectory() as folder, processes_of_containers() as pids:
+            results.append(asyncio.run(measure(Path(folder), processes, pids)))
     report = {"devices": DEVICES, "containers": CONTAINERS, "rounds": ROUNDS, "nodes": results}
     print(json.dumps(report, indent=1))  # noqa: T201
 

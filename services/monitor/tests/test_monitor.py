@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from hami_monitor.adapters.kube import Node, Pods
 from hami_monitor.adapters.nvml import Driver
+from hami_monitor.adapters.processes import Processes
 from hami_monitor.config import Config
 from hami_monitor.metrics.collector import MonitorCollector
 from hami_monitor.serve.monitor import Monitor
@@ -47,7 +48,7 @@ async def monitor(hook_path: HookPath, pod_server: PodServer, tmp_path: Path, cl
         pods = Pods(kube, "n1")
         following = asyncio.create_task(pods.run())
         await pods.synced.wait()
-        monitor = Monitor(Config("n1", str(hook_path.path)), pods, Node(kube, "n1"), Driver(), clock)
+        monitor = Monitor(Config("n1", str(hook_path.path)), pods, Node(kube, "n1"), Driver(), Processes(), clock)
         yield monitor
         monitor.close()
         following.cancel()

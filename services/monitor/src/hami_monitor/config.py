@@ -19,6 +19,8 @@ DESCRIPTION = (
     "Exports what each container uses of its Node's devices, and keeps containers from slowing down each other."
 )
 RESYNC_SECONDS = 300.0
+EXEMPT_NAMESPACES = ("kube-system", "gpu-operator")
+"""Where the Pods run that use devices for all others, such as an MPS server or a driver's tests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,10 @@ class Config:
     verbosity: int = 0
     driver_root_here: str = "/driver-root"
     """Where the host's driver root is mounted in this container."""
+    has_watchdog: bool = True
+    """Compare the processes on the devices with the grants."""
+    watchdog_exempt_namespaces: tuple[str, ...] = EXEMPT_NAMESPACES
+    """Namespaces whose Pods the watchdog does not judge."""
     warnings: tuple[str, ...] = ()
     """One sentence for each invalid setting that was replaced by its default."""
     without_effect: tuple[str, ...] = ()
@@ -72,6 +78,8 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Con
         metrics_bind_address=given.metrics_bind_address,
         has_legacy_metrics=given.legacy_metrics,
         driver_root_here=given.driver_root_ctr_path,
+        has_watchdog=given.watchdog,
+        watchdog_exempt_namespaces=tuple(filter(None, given.watchdog_exempt_namespaces.split(","))),
         kubeconfig=given.kubeconfig,
         verbosity=given.verbosity,
         warnings=warnings,
@@ -85,6 +93,12 @@ def _flags() -> FlagParser:
     bool_flag(flags, "--legacy-metrics", False, "metrics also under HAMi's names of 2.8 and before")
     flags.add_argument("--driver-root-ctr-path", default="/driver-root", help="mount of the driver root, if any")
     flags.add_argument("--feedback-interval", type=span, default="5s", help="time between two rounds")
+    bool_flag(flags, "--watchdog", True, "compare processes on devices with grants; needs the Node's pid namespace")
+    flags.add_argument(
+        "--watchdog-exempt-namespaces",
+        default=",".join(EXEMPT_NAMESPACES),
+        help="namespaces whose Pods may use any device, separated by commas",
+    )
     accept_klog_flags(flags)
     return flags
 

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from hami_monitor import __version__
 from hami_monitor.adapters.kube import Node, Pods
 from hami_monitor.adapters.nvml import Driver
+from hami_monitor.adapters.processes import Processes
 from hami_monitor.config import NAME, Config, read_config
 from hami_monitor.metrics.collector import MonitorCollector
 from hami_monitor.serve.monitor import Monitor
@@ -21,9 +22,9 @@ from hamicommon.runtime.kube import Kube
 logger = structlog.get_logger()
 
 
-async def run(config: Config) -> None:
+async def run(config: Config, processes: Processes) -> None:
     """
-    Serve until cancelled, or until an unknown error.
+    Serve until cancelled, or until an unknown error; *processes* are the Node's.
 
     Raises:
         KubeConfigError: no API server can be reached.
@@ -34,9 +35,8 @@ async def run(config: Config) -> None:
     for warning in config.warnings:
         logger.warning("Setting ignored", problem=warning)
     async with await Kube.connect(config.kubeconfig or None, f"{NAME}/{__version__}") as kube:
-        monitor = Monitor(
-            config, Pods(kube, config.node_name), Node(kube, config.node_name), Driver(config.driver_root_here)
-        )
+        name = config.node_name
+        monitor = Monitor(config, Pods(kube, name), Node(kube, name), Driver(config.driver_root_here), processes)
         registry = CollectorRegistry(auto_describe=False)
         registry.register(MonitorCollector(monitor.observe, monitor.status, has_legacy_names=config.has_legacy_metrics))
         app = http.application(
@@ -58,4 +58,4 @@ def main() -> int:
     except ConfigError as error:
         return process.refuse(NAME, error)
     logs.configure(config.verbosity)
-    return process.run(lambda: run(config), NAME)
+    return process.run(lambda: run(config, Processes()), NAME)

@@ -6,12 +6,14 @@ Neighbours: `hamicommon.runtime.kube` lists and watches, `pods` reads a Pod.
 """
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import structlog
 
 from hami_monitor.decide.containers import PodCache
 from hami_monitor.decide.pods import MonitoredPod, monitored_pod, pod_uid
+from hami_monitor.decide.watchdog.owners import PodOwner, pod_owner
 from hamicommon.runtime.kube import Kube, Reflector
 
 PODS_PATH = "/api/v1/pods"
@@ -28,6 +30,7 @@ class Pods:
         self._node_name = node_name
         self._pods: dict[str, MonitoredPod | None] = {}
         """By UID; None for a Pod without devices."""
+        self._owners: dict[str, PodOwner] = {}
         self._reflector = Reflector(
             kube,
             PODS_PATH,
@@ -59,9 +62,14 @@ class Pods:
         """Return the Pods that were granted devices."""
         return tuple(pod for pod in self._pods.values() if pod is not None)
 
+    def owners(self) -> Mapping[str, PodOwner]:
+        """Return every Pod by UID, with devices or without, as the watchdog sees it."""
+        return self._owners
+
     def replace(self, objects: list[dict[str, Any]]) -> None:
         """Replace all Pods by *objects*."""
         before, self._pods = self._pods, {}
+        self._owners = {}
         for item in objects:
             self._keep(item, before.get(pod_uid(item)))
 
@@ -72,10 +80,12 @@ class Pods:
     def delete(self, item: dict[str, Any]) -> None:
         """Remove a Pod."""
         self._pods.pop(pod_uid(item), None)
+        self._owners.pop(pod_uid(item), None)
 
     def _keep(self, item: dict[str, Any], before: MonitoredPod | None) -> None:
         pod = monitored_pod(item, self._node_name)
         self._pods[pod_uid(item)] = pod
+        self._owners[pod_uid(item)] = pod_owner(item)
         if pod is None:
             return
         known = before.problems if before is not None else ()

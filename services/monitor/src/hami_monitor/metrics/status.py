@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from hami_monitor.decide.containers import Refusal
+from hami_monitor.metrics.watchdog_families import WatchdogStatus, watchdog_families
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,7 @@ class MonitorStatus:
     is_driver_available: bool = False
     pod_lists: int = 0
     """Complete lists of Pods since the start."""
+    watchdog: WatchdogStatus = field(default_factory=WatchdogStatus)
 
 
 def status_families(status: MonitorStatus) -> list[Metric]:
@@ -55,4 +57,5 @@ def status_families(status: MonitorStatus) -> list[Metric]:
             "Whether the NVIDIA driver answers, 1 or 0",
             value=int(status.is_driver_available),
         ),
+        *watchdog_families(status.watchdog),
     ]

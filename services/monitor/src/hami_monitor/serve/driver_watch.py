@@ -6,7 +6,7 @@ same holds while the Node says that the driver must be let go; the monitor does 
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 
 import structlog
@@ -19,6 +19,8 @@ from hamicommon.runtime.reflector import Backoff
 from hamicommon.wire.driver_pause import client_pause_reason
 
 LONGEST_PAUSE_SECONDS = 60.0
+SOON_SECONDS = 3.0
+"""Until the next reading, if `look` wants one soon."""
 NODE_SECONDS = 30.0
 """The driver is opened only once the Node is known, but an API server that does not answer is not waited for longer."""
 
@@ -28,11 +30,22 @@ logger = structlog.get_logger()
 class DriverWatch:
     """The devices of one Node as the driver last reported them."""
 
-    def __init__(self, driver: Driver, node: Node, interval_seconds: float) -> None:
-        """Read *driver* every *interval_seconds* unless *node* forbids it, once `run` is awaited."""
+    def __init__(
+        self,
+        driver: Driver,
+        node: Node,
+        interval_seconds: float,
+        look: Callable[[Sequence[HostDevice]], Awaitable[bool]],
+    ) -> None:
+        """
+        Read *driver* every *interval_seconds* unless *node* forbids it, once `run` is awaited.
+
+        Each reading is given to *look*, which returns whether the next one shall follow soon.
+        """
         self._driver = driver
         self._node = node
         self._interval_seconds = interval_seconds
+        self._look = look
         self.devices: tuple[HostDevice, ...] = ()
         """Empty while the driver does not answer."""
         self.order: Mapping[str, int] = {}
@@ -55,7 +68,9 @@ class DriverWatch:
             self._report(problem)
             if problem is None:
                 backoff.reset()
-                await self._wait(self._interval_seconds)
+                is_more_wanted = await self._look(self.devices)
+                longest = SOON_SECONDS if is_more_wanted else self._interval_seconds
+                await self._wait(min(longest, self._interval_seconds))
             else:
                 await self._wait(backoff.next_seconds(at_least=self._interval_seconds))
 

@@ -11,11 +11,13 @@ from collections.abc import Callable
 
 from hami_monitor.adapters.kube import Node, Pods
 from hami_monitor.adapters.nvml import Driver
+from hami_monitor.adapters.processes import Processes
 from hami_monitor.config import Config
 from hami_monitor.decide.observation import Observation
 from hami_monitor.metrics.status import MonitorStatus
 from hami_monitor.serve.driver_watch import DriverWatch
 from hami_monitor.serve.rounds import Rounds
+from hami_monitor.serve.watchdog import Watchdog
 
 
 class Monitor:
@@ -27,6 +29,7 @@ class Monitor:
         pods: Pods,
         node: Node,
         driver: Driver,
+        processes: Processes,
         monotonic_seconds: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepare the loops; *monotonic_seconds* is the clock of the liveness probe."""
@@ -34,7 +37,8 @@ class Monitor:
         self._pods = pods
         self._node = node
         self.rounds = Rounds(config, pods, monotonic_seconds)
-        self.driver = DriverWatch(driver, node, config.round_seconds)
+        self.watchdog = Watchdog(config, pods, self.rounds, processes, monotonic_seconds)
+        self.driver = DriverWatch(driver, node, config.round_seconds, self.watchdog.look)
 
     async def run(self) -> None:
         """Run until cancelled, or until an unknown error."""
@@ -68,6 +72,7 @@ class Monitor:
             rounds=self.rounds.ended,
             is_driver_available=self.driver.is_available,
             pod_lists=self._pods.lists,
+            watchdog=self.watchdog.status(),
         )
 
     def close(self) -> None:

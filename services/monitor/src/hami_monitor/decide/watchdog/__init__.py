@@ -1,6 +1,7 @@
 """
-Decide which container a process on a device belongs to.
+Decide which processes use a device otherwise than their container was granted.
 
-`control_groups` tells the container of a process, `owners` is what its Pod says.
+The driver says which processes use a device and how much memory they have. `control_groups` tells the container of a
+process, `owners` is what its Pod says, `findings` compares, and `confirmation` waits until a finding has lasted.
 May import the rest of `decide` and `hamicommon`. Must never take from a region what a container may do.
 """

@@ -1,9 +1,9 @@
 """
-Which container a process on a device belongs to.
+Which container and Pod a process on a device belongs to.
 """
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hami_monitor.decide.watchdog.control_groups import ContainerGroup, container_group
@@ -41,6 +41,7 @@ def test_process_outside_all_containers_has_none(text: str) -> None:
 
 
 @given(st.text())
+@settings(deadline=None)
 @pytest.mark.property
 def test_any_text_has_an_answer(text: str) -> None:
     """A container chooses the names of its groups."""
@@ -60,7 +61,7 @@ def test_pod_tells_its_containers_by_id() -> None:
 
 def test_container_without_library_is_known_from_its_pod() -> None:
     """The device plugin mounts no library if any such variable is true."""
-    given_values = {"off": ["0", "true"], "on": ["false"], "odd": [None, "yes"]}
+    given_values: dict[str, list[str | None]] = {"off": ["0", "true"], "on": ["false"], "odd": [None, "yes"]}
     containers = [
         {"name": name, "env": [{"name": "CUDA_DISABLE_CONTROL", "value": value} for value in values]}
         for name, values in given_values.items()

@@ -1,0 +1,101 @@
+"""
+Compare the driver's processes with grants and regions, after each reading of the driver.
+
+The order matters. The driver was read first, regions and `/proc` are read after it: so an honest process that the
+driver lists is in its region by then, unless it has ended, and then it is not in `/proc` either.
+Keeps only what a few readings tell again after a restart.
+Neighbours: `driver_watch` reads the driver, `hami_monitor.decide.watchdog` decides.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from hami_monitor.adapters.kube import Pods
+from hami_monitor.adapters.processes import Processes, has_nodes_pids
+from hami_monitor.config import Config
+from hami_monitor.decide.containers import ContainerKey
+from hami_monitor.decide.host import HostDevice
+from hami_monitor.decide.watchdog.confirmation import Seen, see
+from hami_monitor.decide.watchdog.findings import Evidence, Kind, Regions, find, grants, uses, with_library
+from hami_monitor.metrics.watchdog_families import WatchdogStatus
+from hami_monitor.serve.rounds import Rounds
+from hamicommon.runtime.worker import HangError
+
+logger = structlog.get_logger()
+
+
+class Watchdog:
+    """The findings on one Node."""
+
+    def __init__(
+        self,
+        config: Config,
+        pods: Pods,
+        rounds: Rounds,
+        processes: Processes,
+        monotonic_seconds: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Prepare; *monotonic_seconds* tells how long a finding has lasted."""
+        self._exempt = frozenset(config.watchdog_exempt_namespaces)
+        self._pods = pods
+        self._rounds = rounds
+        self._processes = processes
+        self._monotonic_seconds = monotonic_seconds
+        self._seen = Seen()
+        self._found: Counter[Kind] = Counter()
+        self._problem = ""
+        self._is_active = config.has_watchdog and has_nodes_pids()
+        if config.has_watchdog and not self._is_active:
+            logger.warning("No watchdog: the monitor is not in the Node's pid namespace (hostPID)")
+
+    def status(self) -> WatchdogStatus:
+        """Return what is found now, and what was since the start."""
+        return WatchdogStatus(self._is_active, self._seen.confirmed, self._found)
+
+    async def look(self, devices: Sequence[HostDevice]) -> bool:
+        """Compare the processes of *devices*, just read, and return whether another reading is wanted soon."""
+        if not self._is_active:
+            return False
+        now_seconds = self._monotonic_seconds()
+        try:
+            evidence = await self._evidence(devices)
+        except HangError as error:
+            self._report_problem(str(error))
+            return False
+        self._report_problem("")
+        before, self._seen = self._seen, see(self._seen, evidence, now_seconds)
+        told = {one.finding: sentence for one, sentence in evidence.items()}
+        for finding in self._seen.confirmed - before.confirmed:
+            self._found[finding.kind] += 1
+            pod = f"{finding.place.namespace}/{finding.place.pod}"
+            logger.warning("A container uses a device otherwise than granted", pod=pod, finding=told[finding])
+        return not self._seen.is_settled
+
+    async def _evidence(self, devices: Sequence[HostDevice]) -> dict[Evidence, str]:
+        pids = sorted({process.pid for device in devices for process in device.processes})
+        if not pids:
+            return {}
+        regions = self._regions()
+        granted, owners = grants(self._pods.shown()), self._pods.owners()
+        found = uses(devices, await self._processes.find(pids), owners, self._exempt)
+        limited = sorted({use.process.program.pid for use in with_library(found, granted)})
+        try:
+            processes = await self._processes.look_for_library(limited)
+        except HangError as error:
+            self._report_problem(str(error))
+        else:
+            found = uses(devices, processes, owners, self._exempt)
+        return find(found, granted, regions)
+
+    def _regions(self) -> Regions:
+        usages = self._rounds.usages()
+        pids: dict[ContainerKey, frozenset[int]] = {key: usage.pids for key, usage in usages.items()}
+        return Regions(pids, frozenset(self._rounds.regions.refusals))
+
+    def _report_problem(self, problem: str) -> None:
+        if problem and not self._problem:
+            logger.warning("The watchdog cannot read processes", error=problem)
+        self._problem = problem

@@ -1,0 +1,127 @@
+"""
+The watchdog on real processes and region files; only the driver's list is the test's.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from hami_monitor.adapters.kube import Node, Pods
+from hami_monitor.adapters.nvml import Driver
+from hami_monitor.adapters.processes import Processes
+from hami_monitor.config import Config
+from hami_monitor.decide.watchdog.control_groups import ContainerGroup
+from hami_monitor.decide.watchdog.findings import Kind
+from hami_monitor.serve import watchdog as module
+from hami_monitor.serve.monitor import Monitor
+from hamicommon.runtime.kube import Kube
+
+from ..pod_server import PodServer, a_pod
+from ..region_files import HookPath, Process, a_region
+from .values import GPU_A, a_device
+
+
+class Clock:
+    """A clock that the test sets."""
+
+    seconds = 1000.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+async def sleeper() -> AsyncIterator[int]:
+    """Yield the pid of a process without the library."""
+    process = await asyncio.create_subprocess_exec("sleep", "300")
+    yield process.pid
+    process.kill()
+    await process.wait()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """Return a clock that stands still."""
+    return Clock()
+
+
+@pytest.fixture
+async def monitor(
+    hook_path: HookPath, pod_server: PodServer, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Monitor]:
+    """Yield a monitor of a Node whose processes are all of container `main` of the Pod `u1`."""
+    monkeypatch.setattr(module, "has_nodes_pids", lambda: True)
+    pod = a_pod(granted=f"{GPU_A},NVIDIA,3000,0:;")
+    pod["status"]["containerStatuses"] = [{"name": "main", "containerID": "containerd://c1"}]
+    pod_server.put(pod)
+    async with await Kube.connect(str(pod_server.kubeconfig(tmp_path)), "test") as kube:
+        pods = Pods(kube, "n1")
+        following = asyncio.create_task(pods.run())
+        await pods.synced.wait()
+        processes = Processes(lambda _pid: ContainerGroup("u1", "c1"))
+        monitor = Monitor(Config("n1", str(hook_path.path)), pods, Node(kube, "n1"), Driver(), processes, clock)
+        yield monitor
+        monitor.close()
+        following.cancel()
+
+
+def shown(monitor: Monitor) -> set[Kind]:
+    """Return the kinds of the findings that a scrape shows."""
+    return {finding.kind for finding in monitor.status().watchdog.findings}
+
+
+async def test_process_without_the_library_is_found_in_its_second_reading(
+    monitor: Monitor, sleeper: int, clock: Clock
+) -> None:
+    """The first asks for another reading soon, and the finding ends with the process."""
+    devices = [a_device({sleeper: 100})]
+
+    assert await monitor.watchdog.look(devices)
+    assert set() == shown(monitor)
+    clock.seconds += 3
+    assert not await monitor.watchdog.look(devices)
+
+    assert {Kind.LIBRARY_NOT_LOADED} == shown(monitor)
+    assert {Kind.LIBRARY_NOT_LOADED: 1} == monitor.status().watchdog.found
+    await monitor.watchdog.look([a_device({})])
+    assert set() == shown(monitor)
+
+
+async def test_process_counted_in_a_region_made_since_the_last_round_is_no_finding(
+    monitor: Monitor, sleeper: int, clock: Clock, hook_path: HookPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regions are read after the driver."""
+    monkeypatch.setattr("hami_monitor.adapters.processes.LIBRARY", b"sleep")  # which it maps
+    await monitor.rounds.round()
+    region = a_region(uuids=(GPU_A.encode(),), processes=(Process({0: (1, 0, 0, 0, 1)}),))
+    path = hook_path.add("u1_main", region)
+    pids = [monitor.rounds.usages()[key].pids for key in monitor.rounds.usages()]
+    assert [frozenset({100, 1000})] == pids
+    at = region.index((100).to_bytes(4, "little") + (1000).to_bytes(4, "little"))
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(sleeper.to_bytes(4, "little"))
+    devices = [a_device({sleeper: 100})]
+
+    assert not await monitor.watchdog.look(devices)
+    path.unlink()
+    assert await monitor.watchdog.look(devices)
+    clock.seconds += 3
+    await monitor.watchdog.look(devices)
+
+    assert {Kind.NOT_IN_REGION} == shown(monitor)
+
+
+async def test_monitor_without_the_nodes_pids_judges_nothing(
+    monitor: Monitor, sleeper: int, pod_server: PodServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver's pids would mean other processes there."""
+    monkeypatch.setattr(module, "has_nodes_pids", lambda: False)
+    async with await Kube.connect(str(pod_server.kubeconfig(tmp_path)), "test") as kube:
+        config = Config("n1", str(tmp_path))
+        blind = Monitor(config, Pods(kube, "n1"), Node(kube, "n1"), Driver(), Processes())
+
+        assert not await blind.watchdog.look([a_device({sleeper: 100})])
+        assert [False, True] == [one.status().watchdog.is_active for one in (blind, monitor)]
