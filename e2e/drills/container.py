@@ -1,0 +1,201 @@
+"""
+A container with a share, as the device plugin makes it, and what its programs have taken of the device in truth.
+
+Owns the files of the container and its cgroup. The kubelet's runtime of the embedded cluster runs it, without a
+cluster. Neighbour: `programs` are what takes memory.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from drills.promises import LIBRARY, Enforced, Promise
+from hamicommon.wire.limits_file import DeviceLimits, LimitsFile, encode_limits_file
+from minicluster.kubelet.runtime import isolation
+from minicluster.kubelet.runtime.cdi import CdiCache
+from minicluster.kubelet.runtime.containers import RunningContainer, Runtime, Wanted
+from minicluster.kubelet.runtime.isolation import Mount
+from testbed.hardware import FIRST_DRIVER_WITH_LIMITS, VARIABLES_FILE, FakeDriver, FakeNode, StandInCgroups
+from testbed.waiting import eventually
+
+NATIVE = Path(__file__).resolve().parents[2] / "build/native"
+DRIVER_LIBRARIES = NATIVE / "fake_driver"
+SHARE_MIB = 1000
+KINDS = [kind for kind in (isolation.MOUNT, isolation.USER) if isolation.probe(kind, True) is None]
+"""How containers can be made on this machine, best first. Empty if they cannot."""
+
+_PLACE = "/usr/local/vgpu"
+_REGION = f"{_PLACE}/share.cache"
+_GROUPS = Path("/sys/fs/cgroup")
+_RESULT = re.compile(r"^\d+: \d+$", re.MULTILINE)
+
+_SET_LIMIT = """
+import sys, pynvml
+pynvml.nvmlInit()
+limits = pynvml.c_nvmlSetMemoryLimits_v1_t(sys.argv[1].encode(), int(sys.argv[2]), int(sys.argv[2]))
+pynvml.nvmlDeviceSetMemoryLimits_v1(pynvml.nvmlDeviceGetHandleByIndex(0), limits)
+"""
+_READ_USE = """
+import pynvml
+pynvml.nvmlInit()
+processes = pynvml.nvmlDeviceGetComputeRunningProcesses(pynvml.nvmlDeviceGetHandleByIndex(0))
+print(sum(process.usedGpuMemory for process in processes) >> 20)
+"""
+_HOLD = 'hold() { "$@" >$FIRST & until [ -s $FIRST ]; do sleep 0.05; done; cat $FIRST; }\n'
+"""`hold PROGRAM...` goes on when the program has printed a result, and lets it run."""
+
+
+class Container:
+    """
+    A container with SHARE_MIB of a device of 16 GiB, on a Node of its own.
+
+    Its programs find variables: TAKE, STATIC, SETUID, LOAD and LOADER are commands that take the memory that their
+    arguments say, REGION is the region file, and `hold` lets a first program run beside a second.
+    """
+
+    def __init__(self, folder: Path, programs: Path, enforced: Enforced) -> None:
+        self._folder, self._programs, self._enforced = folder, programs, enforced
+        self._variables = {"FAKE_DRIVER_DIR": str(folder / "hardware"), "FAKE_DRIVER_CONTEXT_MIB": "0"}
+        self._group: Path | None = None
+        self._container: RunningContainer | None = None
+        node = FakeNode.of("drilled", "Fake A", 16384, 1)
+        node.write_hardware(folder / "hardware")
+        self.mounts: list[Mount] = []
+        """What the image has and the device plugin adds. Later ones cover earlier ones."""
+        if enforced.by == LIBRARY:
+            self._preload_library(node.gpus[0].uuid)
+        else:
+            self._let_driver_limit()
+
+    async def expect(self, script: str, results: int = 2) -> None:
+        """Run a shell script until its programs have printed so many results, and check what was promised."""
+        assert self._enforced.promise is await self._outcome(script, results)
+
+    async def _outcome(self, script: str, results: int) -> Promise:
+        log = await self._run(script, results)
+        used_mib = int(self._ask_driver(_READ_USE))
+        assert used_mib >= SHARE_MIB, f"the script took {used_mib} MiB, less than its share:\n{log}"
+        return Promise.HOLDS if used_mib == SHARE_MIB else Promise.LEAVES
+
+    async def _run(self, script: str, results: int) -> str:
+        variables = self._folder / "variables"
+        variables.write_text("".join(f"{name}={value}\n" for name, value in self._variables.items()))
+        cdi = CdiCache(self._folder / "cdi")
+        cdi.start()
+        try:
+            runtime = Runtime(self._folder, cdi, None, KINDS[0], with_pid_namespace=True)
+            mounts = [*self.mounts, (str(VARIABLES_FILE), str(variables), True)]
+            argv = ["sh", "-c", self._entering() + _HOLD + script]
+            self._container = await runtime.start(Wanted("uid", "main", 0, argv, self._environment(), "/", mounts))
+        finally:
+            cdi.close()
+        container = self._container
+
+        def has_printed() -> bool:
+            return len(_RESULT.findall(container.log.read_text())) >= results or not container.is_running
+
+        await eventually(has_printed, f"{results} results of {script!r}", 60)
+        assert container.is_running, container.log.read_text()
+        return container.log.read_text()
+
+    async def remove(self) -> None:
+        """Kill its processes, and remove its cgroup."""
+        if self._container is not None:
+            await self._container.stop(0)
+        group = self._group
+        if group is not None:
+
+            def removed() -> bool:
+                group.rmdir()
+                return True
+
+            await eventually(removed, f"{group} is removed")
+
+    # --- who holds the limit -----------------------------------------------------------------------------------------
+
+    def _preload_library(self, uuid: str) -> None:
+        """Add what the device plugin mounts by identity."""
+        (self._folder / "region").touch()
+        (self._folder / "region").chmod(0o666)
+        (self._folder / "limits").mkdir()
+        limits = LimitsFile({uuid: DeviceLimits(SHARE_MIB << 20, 100)}, {"CUDA_DEVICE_MEMORY_SHARED_CACHE": _REGION})
+        (self._folder / "limits/limits").write_bytes(encode_limits_file(limits))
+        (self._folder / "preload").write_text(f"{_PLACE}/libvgpu.so\n")
+        self.mounts += [
+            (_PLACE, isolation.memory(["mode=0777"]), False),
+            (f"{_PLACE}/libvgpu.so", str(NATIVE / "libvgpu.so"), True),
+            (_REGION, str(self._folder / "region"), False),
+            (f"{_PLACE}/limits", str(self._folder / "limits"), True),
+            (isolation.PRELOAD, str(self._folder / "preload"), True),
+        ]
+
+    def leave_out_library(self) -> None:
+        """Mount no preload file, no library and no limits, as for a Pod that switched the library off."""
+        self.mounts = []
+
+    def _let_driver_limit(self) -> None:
+        """Load a driver that holds limits, and let it hold the share for a cgroup of the container."""
+        FakeDriver(self._folder / "hardware").load(version=FIRST_DRIVER_WITH_LIMITS)
+        if os.access(_GROUPS / "cgroup.procs", os.W_OK) and (_GROUPS / "cgroup.controllers").exists():
+            self._group = _GROUPS / f"drill-{self._folder.name}"
+            self._group.mkdir()
+            path = self._group
+        else:
+            stand_in = StandInCgroups(self._folder / "cgroup")
+            path = stand_in.create("/pod/leaf")
+            self._variables |= stand_in.variables("/pod/leaf")
+        self._ask_driver(_SET_LIMIT, str(path), str(SHARE_MIB << 20))
+
+    def _entering(self) -> str:
+        return f"echo $$ >{self._group}/cgroup.procs\n" if self._group else ""
+
+    # --- programs ----------------------------------------------------------------------------------------------------
+
+    def _environment(self) -> dict[str, str]:
+        programs, driver = self._programs, DRIVER_LIBRARIES / "libcuda.so.1"
+        return {
+            "PATH": os.environ["PATH"],
+            "TAKE": f"{programs}/take {driver}",
+            "STATIC": f"{programs}/static {driver}",
+            "SETUID": f"{programs}/setuid {driver}",
+            "LOADER": f"{programs}/loader {programs}/take {driver}",
+            "DEEPBIND": f"{programs}/load deepbind {programs}/libtake.so {driver}",
+            "DLMOPEN": f"{programs}/load namespace {programs}/libtake.so {driver}",
+            "REGION": _REGION,
+            "FIRST": str(self._folder / "first"),
+        }
+
+    def _ask_driver(self, program: str, *arguments: str) -> str:
+        """Run a program on the host that uses NVML."""
+        environment = {**os.environ, "LD_LIBRARY_PATH": str(DRIVER_LIBRARIES), **self._variables}
+        environment.pop("FAKE_DRIVER_CGROUP", None)
+        as_root = [] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user"]
+        command = [*as_root, sys.executable, "-c", program, *arguments]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+
+def build_programs(folder: Path) -> None:
+    """Compile what takes memory. There is no program `static` if the compiler cannot link one."""
+    sources = Path(__file__).with_name("programs")
+    compiler: list[str | Path] = ["cc", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-O1"]
+    for name, source, *options in (
+        ("take", "take.c"),
+        ("libtake.so", "take.c", "-shared", "-fPIC", "-DLIBRARY"),
+        ("load", "load.c"),
+    ):
+        subprocess.run([*compiler, sources / source, *options, "-o", folder / name, "-ldl"], check=True)
+    static = [*compiler, "-static", sources / "take.c", "-o", folder / "static"]
+    subprocess.run(static, capture_output=True, check=False)
+    shutil.copy(folder / "take", folder / "setuid")
+    (folder / "setuid").chmod(0o4755)
+    _write_loader(folder / "loader")
+
+
+def _write_loader(path: Path) -> None:
+    """Write a dynamic linker that reads no preload file, as musl's does not: glibc's with another file's name."""
+    [own] = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "/ld-linux" in line}
+    path.write_bytes(Path(own).read_bytes().replace(isolation.PRELOAD.encode(), b"/etc/no.so.preload"))
+    path.chmod(0o755)

@@ -1,0 +1,83 @@
+"""
+What is promised of a drill, and the decorator that makes a test one.
+
+Owns the words of the table in SECURITY.md. Neighbour: `container` finds out what a program really gets.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, TypeVar
+
+import pytest
+
+LIBRARY, DRIVER = "library", "driver"
+"""Who holds the limit on memory: `libvgpu.so` in the container, or the driver by the container's cgroup."""
+
+Test = TypeVar("Test", bound=Callable[..., Any])
+
+
+class Promise(Enum):
+    """What a program gets. The values are the cells of the table."""
+
+    HOLDS = "holds"
+    """All of the share can be allocated, and no byte more."""
+    LEAVES = "leaves"
+    """More can be allocated. The driver's list of processes shows it."""
+    UNLIMITED = "takes any device of the Node"
+    """There is no share."""
+    REJECTED = "the Pod is rejected"
+    """No container starts."""
+
+
+@dataclass(frozen=True)
+class Drill:
+    """A row of the table."""
+
+    program: str
+    """Who tries to leave the share, and how."""
+    promises: dict[str, Promise]
+    """By who holds the limit."""
+    because: str
+    """The first sentence of the test's docstring."""
+
+
+@dataclass(frozen=True)
+class Enforced:
+    """Who holds the limit in a test, and what is promised then."""
+
+    by: str
+    promise: Promise
+
+
+def drill(program: str, *, library: Promise, driver: Promise) -> Callable[[Test], Test]:
+    """Make a test a drill. It runs once for each holder, as the fixture `enforced` says."""
+    promises = {LIBRARY: library, DRIVER: driver}
+    cases = [pytest.param(Enforced(by, promise), id=by) for by, promise in promises.items()]
+
+    def mark(test: Test) -> Test:
+        _name(test, program, promises)
+        pytest.mark.parametrize("enforced", cases)(test)
+        return test
+
+    return mark
+
+
+def drill_without_share(program: str, promise: Promise) -> Callable[[Test], Test]:
+    """
+    Make a test a drill that runs once, with the fixture `promise`.
+
+    Its containers get no share, so there is nothing that library or driver could hold.
+    """
+
+    def mark(test: Test) -> Test:
+        _name(test, program, {LIBRARY: promise, DRIVER: promise})
+        pytest.mark.parametrize("promise", [pytest.param(promise, id="either")])(test)
+        return test
+
+    return mark
+
+
+def _name(test: Test, program: str, promises: dict[str, Promise]) -> None:
+    because = " ".join((test.__doc__ or "").split()).partition(". ")[0].rstrip(".")
+    test.drill = Drill(program, promises, f"{because}.")  # type: ignore[attr-defined]
