@@ -6,7 +6,8 @@ import struct
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hamicommon.wire.region import LAYOUT_V1_2, MAGIC, UUID_BYTES, Layout
+from hamicommon.wire.region import LAYOUT_V1_2, MAGIC, UUID_BYTES, DeviceRecords, Layout
+from hamicommon.wire.region.records import MARK, MARK_START, PEAK, WAITED, WAITING
 
 SEMAPHORE = struct.pack("<IIi", 1, 0, 128)
 """A free process-shared semaphore, as glibc initialises it."""
@@ -19,6 +20,8 @@ class Process:
     memory: dict[int, tuple[int, int, int, int, int]] = field(default_factory=dict)
     utilization: dict[int, int] = field(default_factory=dict)
     status: int = 1
+    waiting: dict[int, int] = field(default_factory=dict)
+    """Launches that wait, by device."""
 
 
 def a_region(
@@ -32,8 +35,9 @@ def a_region(
     utilization_switch: int = 1,
     recent_kernel: int = 2,
     last_kernel_time: int = 0,
+    records: tuple[DeviceRecords, ...] | None = None,
 ) -> bytearray:
-    """Return a region file as a library with *layout* leaves it."""
+    """Return a region file as a library with *layout* leaves it; with *records*, as this project's library does."""
     data = bytearray(layout.region_size + 1)
 
     def put(offset: int | None, kind: str, *values: int) -> None:
@@ -60,6 +64,14 @@ def a_region(
         for device, percent in process.utilization.items():
             if layout.slot_device_util is not None:
                 put(slot + layout.slot_device_util + device * layout.util_size + 16, "Q", percent)
+        for device, count in process.waiting.items():
+            put(slot + (layout.slot_device_util or 0) + device * layout.util_size + WAITING, "Q", count)
+    if records is not None:
+        put(MARK_START, "Q", MARK)
+    for device, record in enumerate(records or ()):
+        put(layout.procs + layout.slot_used + device * layout.memory_size + PEAK, "Q", record.peak_bytes)
+        waited = layout.procs + (layout.slot_device_util or 0) + device * layout.util_size + WAITED
+        put(waited, "2Q", record.waited_launches, record.waited_nanoseconds)
     put(layout.proc_num, "i", len(processes))
     put(layout.utilization_switch, "i", utilization_switch)
     put(layout.recent_kernel, "i", recent_kernel)

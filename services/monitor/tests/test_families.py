@@ -13,7 +13,7 @@ from hami_monitor.decide.pods import MonitoredPod
 from hami_monitor.decide.usage import ContainerUsage
 from hami_monitor.metrics.families import families
 from hamicommon.model import MigAllocation, MigPlacement, Share
-from hamicommon.wire.region import DeviceSums
+from hamicommon.wire.region import DeviceRecords, DeviceSums
 
 MIB = 1 << 20
 NOW = 1000.5
@@ -270,9 +270,46 @@ EXPECTED_DEVICE = {
 }
 
 
+OWN_LABELS = {name: SHARE_LABELS[name] for name in ("namespace", "pod", "container", "device_uuid")}
+
+
+@pytest.mark.parametrize(
+    ("records", "expected"),
+    [
+        pytest.param({"GPU-a": DeviceRecords(700, 3, 2_500_000_000)}, [700, 2, 3, 2.5], id="recorded"),
+        pytest.param({"GPU-a": DeviceRecords(0, 0, 0)}, [0, 2, 0, 0], id="nothing-happened-yet"),
+        pytest.param({}, [None] * 4, id="library-without-records"),
+    ],
+)
+def test_records_are_shown_in_base_units_or_not_at_all(
+    records: dict[str, DeviceRecords], expected: list[float | None]
+) -> None:
+    """What a library does not record is unknown and not 0."""
+    sums = DeviceSums(total=100, waiting=2)
+    names = ("memory_peak_bytes", "waiting_launches", "throttled_launches", "throttled_seconds")
+
+    found = samples(an_observation(usages={KEY: ContainerUsage({"GPU-a": sums}, records=records)}))
+
+    rows = [[] if value is None else [(OWN_LABELS, value)] for value in expected]
+    assert rows == [found[f"hami_share_{name}"] for name in names]
+
+
+@pytest.mark.parametrize(
+    ("observation", "expected"),
+    [
+        pytest.param(an_observation(usages={KEY: ContainerUsage(is_blocked=True)}), [1], id="blocked"),
+        pytest.param(an_observation(), [0], id="running"),
+        pytest.param(an_observation(usages={}, refused=frozenset({KEY})), [], id="unreadable"),
+    ],
+)
+def test_block_for_a_higher_priority_is_shown(observation: Observation, expected: list[float]) -> None:
+    """While the monitor holds the launches of a container back."""
+    assert expected == [value for _, value in samples(observation)["hami_share_blocked"]]
+
+
 def test_share_shows_its_grant_and_its_processes() -> None:
     """Compute that was granted is beside what is used; labels are those of the share, without a zone."""
-    labels = {name: SHARE_LABELS[name] for name in ("namespace", "pod", "container", "device_uuid")}
+    labels = OWN_LABELS
 
     found = samples(an_observation())
 

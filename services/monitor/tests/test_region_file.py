@@ -23,6 +23,7 @@ from hamicommon.wire.region import (
     LAYOUT_V1_2,
     SLOTS,
     DeviceMemory,
+    DeviceRecords,
     DeviceSums,
     DeviceUtilization,
     Layout,
@@ -103,6 +104,37 @@ def test_state_is_read_from_every_released_layout(layout: Layout, opened: Open) 
 
     last = None if layout is LAYOUT_V0 else 5
     assert RegionState((b"GPU-a", b"", b"GPU-c", b"\xff" * 96), 3, -1, 0, last) == file.state()
+
+
+def test_records_are_read_while_no_process_lives(opened: Open) -> None:
+    """The first slot keeps them after its process has ended."""
+    expected = (DeviceRecords(5 << 30, 7, 9_000_000_000), DeviceRecords(2**64 - 1, 0, 0))
+    _, file = opened(uuids=(b"GPU-a", b"GPU-b"), records=expected)
+
+    assert (0, expected) == (file.state().slot_count, file.state().records)
+
+
+@of_every_release
+def test_region_without_the_mark_has_no_records(layout: Layout, opened: Open) -> None:
+    """Its library counts neither peaks nor waits, so the words mean nothing, whatever is there."""
+    path, file = opened(layout, processes=(Process({0: (1, 2, 3, 0, 6)}),), records=(DeviceRecords(1, 2, 3),))
+    if layout is LAYOUT_V1_2:
+        content = path.read_bytes()
+        path.write_bytes(content[:48] + bytes(8) + content[56:])
+
+    assert file.state().records is None
+
+
+def test_waiting_launches_of_living_processes_add_up(opened: Open) -> None:
+    """What a killed process has left does not count once its slot is free."""
+    _, file = opened(
+        processes=(Process(waiting={0: 2}), Process(waiting={0: 5}, status=0), Process(waiting={0: 1, 1: 4})),
+        records=(),
+    )
+
+    sums = file.sums(3, (0, 1))
+
+    assert [3, 4] == [sums.devices[device].waiting for device in (0, 1)]
 
 
 @of_every_release

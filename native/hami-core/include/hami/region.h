@@ -21,16 +21,25 @@
 
 enum hami_slot_status { HAMI_SLOT_FREE = 0, HAMI_SLOT_RUNNING = 1, HAMI_SLOT_SUSPENDED = 2 };
 
-/* HAMi leaves the last three words unused. Here the first of them is the number of contexts that `context` is for. */
+/*
+ * HAMi leaves the last three words unused. Here the first of them is the number of contexts that `context` is for. In the first
+ * slot `peak` is the most that the container's processes have used together.
+ */
 struct hami_device_memory {
     _Atomic uint64_t context, module, data, offset, total;
     _Atomic uint64_t contexts;
-    uint64_t unused[2];
+    _Atomic uint64_t peak;
+    uint64_t unused;
 };
 
+/*
+ * HAMi leaves the last three words unused. Here `waiting` is how many launches of the process wait for their share of the device's
+ * time. In the first slot the other two are how many launches of the container have waited, and for how long together.
+ */
 struct hami_device_use {
     uint64_t decoder, encoder, sm;
-    uint64_t unused[3];
+    _Atomic uint64_t waiting;
+    _Atomic uint64_t waited, waited_ns;
 };
 
 /*
@@ -51,13 +60,20 @@ struct hami_slot {
 
 #define HAMI_SLOT_TAG 0x494d41485f746f6cu
 
-/* glibc's process-shared semaphore. This library initialises both for older programs and waits on neither. */
+/*
+ * glibc's process-shared semaphore. This library initialises both for older programs and waits on neither. glibc leaves the last
+ * two words unused. Here `records` is HAMI_REGION_RECORDS in the first semaphore of a region in which `peak`, `waiting`, `waited`
+ * and `waited_ns` are kept; in any other they mean nothing.
+ */
 struct hami_semaphore {
     uint64_t value;
     int32_t shared;
     int32_t unused;
-    uint64_t unused_tail[2];
+    uint64_t unused_tail;
+    uint64_t records;
 };
+
+#define HAMI_REGION_RECORDS 0x3153444345524d48u
 
 struct hami_region {
     _Atomic int32_t initialized_flag; /* HAMI_REGION_MAGIC, stored last */
@@ -119,8 +135,13 @@ HAMI_OFFSET_IS(hami_device_memory, module, 8);
 HAMI_OFFSET_IS(hami_device_memory, data, 16);
 HAMI_OFFSET_IS(hami_device_memory, offset, 24);
 HAMI_OFFSET_IS(hami_device_memory, total, 32);
+HAMI_OFFSET_IS(hami_device_memory, peak, 48);
 HAMI_OFFSET_IS(hami_device_use, decoder, 0);
 HAMI_OFFSET_IS(hami_device_use, encoder, 8);
 HAMI_OFFSET_IS(hami_device_use, sm, 16);
+HAMI_OFFSET_IS(hami_device_use, waiting, 24);
+HAMI_OFFSET_IS(hami_device_use, waited, 32);
+HAMI_OFFSET_IS(hami_device_use, waited_ns, 40);
+HAMI_OFFSET_IS(hami_semaphore, records, 24);
 
 #endif

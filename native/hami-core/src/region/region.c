@@ -23,7 +23,10 @@ static pthread_mutex_t claim_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 /* Slots */
 
-/* The start time is left: it means nothing without the tag, and another process may have read the tag already. */
+/*
+ * The start time is left: it means nothing without the tag, and another process may have read the tag already. So is what the first
+ * slot records of the container.
+ */
 static void clear_use(struct hami_slot *slot)
 {
     for (int device = 0; device < HAMI_DEVICES_MAX; device++) {
@@ -34,8 +37,9 @@ static void clear_use(struct hami_slot *slot)
         atomic_store(&slot->used[device].offset, 0);
         atomic_store(&slot->used[device].contexts, 0);
         atomic_store(&slot->monitor_used[device], 0);
+        memset(&slot->device_use[device], 0, offsetof(struct hami_device_use, waiting));
+        atomic_store(&slot->device_use[device].waiting, 0);
     }
-    memset(slot->device_use, 0, sizeof(slot->device_use));
     atomic_store(&slot->status, HAMI_SLOT_FREE);
     atomic_store(&slot->seqlock, 0);
     atomic_store(&slot->tag, 0);
@@ -392,6 +396,61 @@ void hami_region_drop_hold(int device, uint64_t bytes)
 
     if (slot && bytes)
         subtract(&slot->used[device].total, bytes);
+}
+
+/* Recording */
+
+/* What the container uses of a device, without what is only held for a context or module that is about to be made. */
+static uint64_t settled_use(int device)
+{
+    struct hami_slot *slot;
+    uint64_t used = 0;
+
+    for (int index = 0; (slot = hami_region_slot_at(index)) != NULL; index++)
+        if (atomic_load_explicit(&slot->pid, memory_order_relaxed))
+            used += atomic_load_explicit(&slot->used[device].context, memory_order_relaxed) +
+                    atomic_load_explicit(&slot->used[device].module, memory_order_relaxed) +
+                    atomic_load_explicit(&slot->used[device].data, memory_order_relaxed);
+    return used;
+}
+
+void hami_region_record_use(int device)
+{
+    struct hami_region *region = hami_region();
+    _Atomic uint64_t *peak;
+    uint64_t before, used;
+
+    if (!region || device < 0)
+        return;
+    peak = &region->procs[0].used[device].peak;
+    before = atomic_load_explicit(peak, memory_order_relaxed);
+    if (hami_region_used(device) <= before)
+        return;
+    used = settled_use(device);
+    while (before < used && !atomic_compare_exchange_weak(peak, &before, used))
+        continue;
+}
+
+void hami_region_begin_wait(int device, bool is_first)
+{
+    struct hami_region *region = hami_region();
+    struct hami_slot *slot = atomic_load(&own_slot);
+
+    if (region && is_first)
+        atomic_fetch_add(&region->procs[0].device_use[device].waited, 1);
+    if (slot)
+        atomic_fetch_add(&slot->device_use[device].waiting, 1);
+}
+
+void hami_region_end_wait(int device, uint64_t slept_ns)
+{
+    struct hami_region *region = hami_region();
+    struct hami_slot *slot = atomic_load(&own_slot);
+
+    if (region)
+        atomic_fetch_add(&region->procs[0].device_use[device].waited_ns, slept_ns);
+    if (slot)
+        subtract(&slot->device_use[device].waiting, 1);
 }
 
 void hami_region_state_host_pid(int32_t pid)

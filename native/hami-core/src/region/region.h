@@ -110,6 +110,16 @@ void hami_region_state_overhead(int device, const struct hami_overhead *overhead
 void hami_region_sweep(void);
 void hami_region_sweep_if_stale(void);
 
+/*
+ * Record for the monitor what the container uses of a device, after what was charged has really been taken. What is only held does
+ * not count.
+ */
+void hami_region_record_use(int device);
+
+/* Record that a launch sleeps until it may use a device: around each sleep. `is_first` before the first sleep of a launch. */
+void hami_region_begin_wait(int device, bool is_first);
+void hami_region_end_wait(int device, uint64_t slept_ns);
+
 /* Store the pid under which NVML lists this process. */
 void hami_region_state_host_pid(int32_t pid);
 

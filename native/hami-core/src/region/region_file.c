@@ -139,6 +139,7 @@ static void initialise(struct hami_region *region, hami_take_inventory *take_inv
     region->major_version = HAMI_REGION_MAJOR;
     region->minor_version = HAMI_REGION_MINOR;
     region->sem = unlocked;
+    region->sem.records = HAMI_REGION_RECORDS;
     region->sem_postinit = unlocked;
     write_inventory(region, take_inventory);
     hami_limits_write(region, false);

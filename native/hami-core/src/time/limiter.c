@@ -182,10 +182,14 @@ static struct hami_stream *stream_with(uint64_t id, const struct hami_launch *la
     return device < 0 ? NULL : hami_stream_make(id, device, handle, hami_current_context());
 }
 
-/*
- * Try to start a launch; the caller holds the lock. Returns how long to wait before the next attempt; 0 when the launch may start.
- */
-static uint64_t attempt(const struct hami_launch *launch, CUstream handle, uint64_t id, struct hami_timed_launch *timed)
+/* How long to wait before the next attempt, and for which device; 0 when the launch may start. */
+struct attempted {
+    uint64_t wait_ns;
+    int device;
+};
+
+/* Try to start a launch; the caller holds the lock. */
+static struct attempted attempt(const struct hami_launch *launch, CUstream handle, uint64_t id, struct hami_timed_launch *timed)
 {
     struct hami_stream *stream = stream_with(id, launch, handle);
     struct hami_device_now now;
@@ -194,10 +198,10 @@ static uint64_t attempt(const struct hami_launch *launch, CUstream handle, uint6
     uint64_t wait;
 
     if (!stream)
-        return 0;
+        return (struct attempted){0};
     now = hami_stream_now(stream, percent_of(stream->device), hami_now_ns());
     if (!now.percent)
-        return 0;
+        return (struct attempted){0};
     kernel = hami_kernel_find(&hami_kernels, hami_kernel_key(launch->handle, stream->device, launch->blocks, launch->threads));
     hami_stream_settle(stream, &now);
     wait = wait_ns(&now, kernel);
@@ -211,14 +215,25 @@ static uint64_t attempt(const struct hami_launch *launch, CUstream handle, uint6
         hami_meter_pass(stream->device, now.ns + LATE_NS);
         hami_stream_launch(stream, kernel, &now, timed);
     }
-    return wait;
+    return (struct attempted){wait, now.device};
+}
+
+static void sleep_before(const struct attempted *next, bool is_first)
+{
+    uint64_t began_ns = hami_now_ns();
+
+    hami_region_begin_wait(next->device, is_first);
+    hami_sleep_ns(next->wait_ns);
+    hami_region_end_wait(next->device, hami_now_ns() - began_ns);
 }
 
 /* For launches that need the clock: the stream's lease is used up, or the cost of the kernel or the stream itself is unknown. */
 static void __attribute__((noinline)) pass_by_the_clock(const struct hami_launch *launch, struct hami_timed_launch *timed)
 {
     CUstream handle = handle_of(launch);
-    uint64_t id = id_of(handle), wait;
+    uint64_t id = id_of(handle);
+    struct attempted last;
+    bool is_first = true;
     int mode;
 
     if (hami_is_capturing(launch->stream, launch->is_per_thread))
@@ -226,13 +241,14 @@ static void __attribute__((noinline)) pass_by_the_clock(const struct hami_launch
     do {
         pthread_mutex_lock(&hami_meter_mutex);
         mode = hami_relax_capture_mode();
-        wait = attempt(launch, handle, id, timed);
+        last = attempt(launch, handle, id, timed);
         hami_restore_capture_mode(mode);
         pthread_mutex_unlock(&hami_meter_mutex);
         hami_watcher_wake(read_limits);
-        if (wait)
-            hami_sleep_ns(wait);
-    } while (wait);
+        if (last.wait_ns)
+            sleep_before(&last, is_first);
+        is_first = false;
+    } while (last.wait_ns);
 }
 
 static bool pass_on_lease(const struct hami_launch *launch)

@@ -44,6 +44,15 @@ static const struct field slot_fields[] = {
     SLOT("seqlock", seqlock),
 };
 
+/* What this library adds to HAMi's layout. */
+static const struct field records[] = {
+    REGION("MARK_START", sem.records),
+    {"PEAK", offsetof(struct hami_device_memory, peak)},
+    {"WAITING", offsetof(struct hami_device_use, waiting)},
+    {"WAITED", offsetof(struct hami_device_use, waited)},
+    {"MARK", HAMI_REGION_RECORDS},
+};
+
 static void print_fields(const char *name, const struct field *fields, size_t count)
 {
     printf(", \"%s\": {", name);
@@ -60,6 +69,7 @@ int main(void)
            sizeof(struct hami_device_use), HAMI_REGION_FILE_BYTES);
     print_fields("region", region_fields, sizeof(region_fields) / sizeof(region_fields[0]));
     print_fields("slot", slot_fields, sizeof(slot_fields) / sizeof(slot_fields[0]));
+    print_fields("records", records, sizeof(records) / sizeof(records[0]));
     printf("}\n");
     return 0;
 }

@@ -8,6 +8,8 @@ import pytest
 from containers import Container
 from virtual import not_under_tsan
 
+from hamicommon.wire.region import LAYOUT_V1_2, decode_records
+
 pytestmark = not_under_tsan
 
 SM_LIMIT_OFFSET, PROC_NUM_OFFSET = 1728, 2008896
@@ -38,6 +40,13 @@ def threads(expected):
 cuda = Cuda()
 kernel = cuda.kernel(1000)
 """
+
+
+def waits(container: Container) -> tuple[int, float]:
+    """Return how many launches have waited for the first device, and for how many seconds together."""
+    records = decode_records(LAYOUT_V1_2, container.region.read_bytes(), 1)
+    assert records is not None
+    return records[0].waited_launches, records[0].waited_nanoseconds / 1e9
 
 
 def test_two_seconds_of_work_take_four_at_half(limited: Container) -> None:
@@ -241,6 +250,48 @@ say([busy, told()])
 
     assert 45 <= busy <= 55
     assert 0 == resting
+
+
+def test_monitor_reads_how_long_launches_waited(limited: Container) -> None:
+    """A program that only launches spends its time waiting; the first 50 ms of work and the last launches need not."""
+    program = LOAD + "say(run(cuda, kernel, {}) / 1000)"
+
+    limited.run(program.format(100), CUDA_DEVICE_SM_LIMIT="100")
+    assert (0, 0) == waits(limited)
+
+    elapsed = limited.run(program.format(2000))
+    launches, seconds = waits(limited)
+
+    assert elapsed - 0.2 <= seconds <= elapsed
+    assert 20 <= launches <= 2000
+
+
+def test_launch_that_waits_is_counted_while_it_waits(limited: Container) -> None:
+    """A thread sees its neighbour wait; a killed process leaves no such launch once its slot is free."""
+    waiting = limited.run(
+        LOAD
+        + f"""
+import threading
+def waiting():
+    with open(os.environ["CUDA_DEVICE_MEMORY_SHARED_CACHE"], "rb") as region:
+        region.seek({SM_UTIL_OFFSET} + 8)
+        return struct.unpack("Q", region.read(8))[0]
+context = c_void_p()
+cuda.library.cuCtxGetCurrent(byref(context))
+def launch():
+    cuda.library.cuCtxSetCurrent(context)
+    run(cuda, kernel, 3000)
+thread = threading.Thread(target=launch)
+thread.start()
+seen = 0
+while thread.is_alive():
+    seen = max(seen, waiting())
+    time.sleep(0.001)
+say([seen, waiting()])
+"""
+    )
+
+    assert [1, 0] == waiting
 
 
 def test_parent_and_forked_child_both_continue(limited: Container) -> None:

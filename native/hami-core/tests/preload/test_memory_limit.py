@@ -7,6 +7,10 @@ import subprocess
 import pytest
 from containers import GPU_A, GPU_B, GPU_C, Container
 
+from hamicommon.wire.region import LAYOUT_V1_2, decode_records
+
+MIB = 1 << 20
+
 
 def test_share_is_exact_to_the_byte(container: Container) -> None:
     """
@@ -49,6 +53,29 @@ say(seen)
 
     assert [4, 0, 10, 0, 50, 0, 4, 0] == [used for _, used in results]
     assert {0} == {result for result, _ in results}
+
+
+def test_monitor_reads_the_peak_of_what_was_allocated(container: Container) -> None:
+    """
+    It stays when memory is freed. What the share or the driver refused was never used.
+    """
+    results = container.run(
+        """
+cuda = Cuda()
+refused = [cuda.allocate(101 << 30)[0], cuda.allocate(99 << 30)[0]]
+pointers = [cuda.allocate(100 * MIB)[1] for _ in range(3)]
+for pointer in pointers:
+    cuda.free(pointer)
+cuda.allocate(10 * MIB)
+say(refused)
+""",
+        CUDA_DEVICE_MEMORY_LIMIT="100g",
+    )
+    records = decode_records(LAYOUT_V1_2, container.region.read_bytes(), 3)
+
+    assert [2, 2] == results
+    assert records is not None
+    assert [300 * MIB, 0, 0] == [device.peak_bytes for device in records]
 
 
 def test_charges_are_whole_blocks_which_the_small_share(container: Container) -> None:

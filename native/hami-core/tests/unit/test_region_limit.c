@@ -168,6 +168,68 @@ static void memory_of_a_released_slot_counts_until_its_process_is_gone(void)
     CHECK(hami_region_charge(0, LIMIT));
 }
 
+static uint64_t peak(void)
+{
+    return hami_region()->procs[0].used[0].peak;
+}
+
+static void peak_is_the_most_that_processes_used_together(void)
+{
+    pid_t child;
+
+    hami_region_attach(two_devices);
+    CHECK_EQUAL(HAMI_REGION_RECORDS, hami_region()->sem.records);
+    CHECK(hami_region_charge(0, 3 * PIECE));
+    hami_region_record_use(0);
+    child = fork();
+    if (child == 0) {
+        hami_region_forget();
+        CHECK(hami_region_charge(0, 2 * PIECE));
+        hami_region_record_use(0);
+        hami_region_release();
+        _exit(check_failed ? 1 : 0);
+    }
+    CHECK_EQUAL(0, exit_status(child));
+    CHECK_EQUAL(5 * PIECE, peak());
+    hami_region_sweep();
+    hami_region_discharge(0, 2 * PIECE);
+    hami_region_record_use(0);
+    CHECK_EQUAL(PIECE, hami_region_used(0));
+    CHECK_EQUAL(5 * PIECE, peak());
+    CHECK_EQUAL(0, hami_region()->procs[0].used[1].peak);
+}
+
+static void peak_leaves_out_what_is_only_held(void)
+{
+    hami_region_attach(two_devices);
+    CHECK(hami_region_hold(0, LIMIT / 2));
+    CHECK(hami_region_charge(0, PIECE));
+    hami_region_record_use(0);
+    CHECK_EQUAL(PIECE, peak());
+    hami_region_state_overhead(0, &(struct hami_overhead){1, LIMIT / 4, PIECE}, LIMIT / 2);
+    hami_region_record_use(0);
+    CHECK_EQUAL(LIMIT / 4 + 2 * PIECE, peak());
+}
+
+static void records_outlive_the_process_in_the_first_slot(void)
+{
+    hami_region_attach(two_devices);
+    CHECK(hami_region_charge(0, PIECE));
+    hami_region_record_use(0);
+    hami_region_begin_wait(0, true);
+    CHECK_EQUAL(1, hami_region_slot()->device_use[0].waiting);
+    hami_region_end_wait(0, 7);
+    hami_region_begin_wait(0, false);
+    hami_region_end_wait(0, 5);
+    hami_region_discharge(0, PIECE);
+    hami_region_release();
+    CHECK(hami_region_slot() == &hami_region()->procs[0]);
+    CHECK_EQUAL(PIECE, peak());
+    CHECK_EQUAL(0, hami_region_slot()->device_use[0].waiting);
+    CHECK_EQUAL(1, hami_region()->procs[0].device_use[0].waited);
+    CHECK_EQUAL(12, hami_region()->procs[0].device_use[0].waited_ns);
+}
+
 int main(void)
 {
     begin_region_test();
@@ -178,5 +240,8 @@ int main(void)
     in_child(contexts_and_modules_count_beside_data);
     in_child(hold_counts_until_it_is_settled);
     in_child(memory_of_a_released_slot_counts_until_its_process_is_gone);
+    in_child(peak_is_the_most_that_processes_used_together);
+    in_child(peak_leaves_out_what_is_only_held);
+    in_child(records_outlive_the_process_in_the_first_slot);
     return end_region_test();
 }

@@ -26,6 +26,8 @@ enum hami_growth hami_memory_grow_pool(uint64_t pool, size_t bytes, hami_pool_ta
     outcome = hami_pool_grow(pool, bytes, take, arguments, result);
     if (outcome == HAMI_GROWTH_REFUSED && hami_overhead_make_room(device))
         outcome = hami_pool_grow(pool, bytes, take, arguments, result);
+    if (outcome == HAMI_GROWTH_WITHIN)
+        hami_region_record_use(device);
     return outcome;
 }
 
@@ -47,6 +49,7 @@ bool hami_memory_remember(struct hami_charges *charges, struct hami_charge charg
     }
     if (replaced.key)
         hami_memory_discharge(&replaced);
+    hami_region_record_use(charge.device);
     return true;
 }
 

@@ -114,6 +114,7 @@ static void state(int device, uint64_t context, uint64_t module, uint64_t held)
     devices[device].context = context;
     devices[device].module = module;
     hami_region_state_overhead(device, &(struct hami_overhead){(uint64_t)devices[device].contexts, context, module}, held);
+    hami_region_record_use(device);
 }
 
 /*

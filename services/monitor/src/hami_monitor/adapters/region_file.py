@@ -29,6 +29,7 @@ from hamicommon.wire.region import (
     RegionState,
     decode_state,
     detect_layout,
+    head_size,
     sum_processes,
     tail_start,
 )
@@ -100,7 +101,7 @@ class RegionFile:
 
     def state(self) -> RegionState:
         """
-        Return what the region says about its container now. The slots are not read.
+        Return what the region says about its container now. At most the first slot is read.
 
         Raises:
             RegionRefusedError: the file was shrunk, or its layout has changed since it was opened.
@@ -109,7 +110,7 @@ class RegionFile:
         size = os.fstat(self._descriptor).st_size
         if size < layout.region_size:
             raise self._refused(Refusal.TRUNCATED, f"has {size} bytes, {layout.name} has more")
-        head = self._read(0, layout.procs)
+        head = self._read(0, head_size(layout))
         now = self._detect(size, head[:HEADER_BYTES])
         if now is not layout:
             raise self._refused(Refusal.UNKNOWN_LAYOUT, f"was {layout.name}, now says {now.name}")

@@ -15,7 +15,7 @@ from hami_monitor.decide.host import HostDevice
 from hami_monitor.decide.pods import MonitoredPod
 from hami_monitor.decide.usage import ContainerUsage
 from hamicommon.model import Share
-from hamicommon.wire.region import DeviceSums
+from hamicommon.wire.region import DeviceRecords, DeviceSums
 
 MIB = 1 << 20
 
@@ -52,6 +52,10 @@ class ShownDevice:
     processes: int | None
     idle_seconds: float | None
     """Since the container's last launch; None before the first."""
+    records: DeviceRecords | None = None
+    """None if they are unknown: there is no region, or its library keeps none."""
+    is_blocked: bool | None = None
+    """Whether launches wait for a container of higher priority; None if the region cannot be read."""
 
     @property
     def memory_limit_bytes(self) -> int:
@@ -78,6 +82,8 @@ def shown_devices(observation: Observation) -> Iterator[ShownDevice]:
                     sums=usage.devices.get(share.uuid, _NO_USE) if is_known else None,
                     processes=usage.processes if is_known else None,
                     idle_seconds=idle_seconds,
+                    records=usage.records.get(share.uuid),
+                    is_blocked=usage.is_blocked if is_known else None,
                 )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from hami_monitor.decide.grants import Grant
-from hamicommon.wire.region import DeviceSums, ProcessSums, RegionState
+from hamicommon.wire.region import DeviceRecords, DeviceSums, ProcessSums, RegionState
 
 SLOTS_EACH_SCRAPE = 16384
 """
@@ -35,6 +35,10 @@ class ContainerUsage:
     """The pids of its processes, in the container and on the host."""
     last_kernel_seconds: int | None = None
     """Unix time of the last launch; None before the first, and if the layout has no such field."""
+    records: Mapping[str, DeviceRecords] = field(default_factory=dict, hash=False)
+    """By UUID; empty if the container's library keeps none."""
+    is_blocked: bool = False
+    """Whether its launches wait for a container of higher priority."""
 
 
 def granted_devices(region: RegionState, grant: Grant) -> dict[int, str]:
@@ -70,4 +74,6 @@ def container_usage(region: RegionState, sums: ProcessSums, names: Mapping[int, 
         processes=sums.processes,
         pids=sums.pids,
         last_kernel_seconds=last if last is not None and 0 < last < _SIGN_BIT else None,
+        records={} if region.records is None else {uuid: region.records[index] for index, uuid in names.items()},
+        is_blocked=region.recent_kernel < 0,
     )

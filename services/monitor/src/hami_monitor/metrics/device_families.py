@@ -53,6 +53,7 @@ class ShareFamily:
     name: str
     documentation: str
     value: Callable[[ShownDevice], float | None]
+    kind: type[GaugeMetricFamily | CounterMetricFamily] = GaugeMetricFamily
 
 
 def _one(read: Callable[[HostDevice], float | None], unit: float = 1) -> Callable[[HostDevice], Values]:
@@ -163,6 +164,33 @@ SHARE_FAMILIES = (
         "Processes of the container that use its devices, as its library counts them.",
         lambda shown: shown.processes,
     ),
+    ShareFamily(
+        "hami_share_memory_peak_bytes",
+        "Most device memory that the container has used since it started.",
+        lambda shown: None if shown.records is None else shown.records.peak_bytes,
+    ),
+    ShareFamily(
+        "hami_share_waiting_launches",
+        "Launches that wait now for the container's share of the device's time.",
+        lambda shown: None if shown.records is None or shown.sums is None else shown.sums.waiting,
+    ),
+    ShareFamily(
+        "hami_share_throttled_launches",
+        "Launches that had to wait for the container's share of the device's time.",
+        lambda shown: None if shown.records is None else shown.records.waited_launches,
+        kind=CounterMetricFamily,
+    ),
+    ShareFamily(
+        "hami_share_throttled_seconds",
+        "Time that these launches have waited, summed over them.",
+        lambda shown: None if shown.records is None else shown.records.waited_nanoseconds * 1e-9,
+        kind=CounterMetricFamily,
+    ),
+    ShareFamily(
+        "hami_share_blocked",
+        "1 while launches wait for a container of higher priority, else 0.",
+        lambda shown: shown.is_blocked,
+    ),
 )
 
 
@@ -182,7 +210,7 @@ def share_families(shown: Iterable[ShownDevice]) -> Iterator[Metric]:
     """Yield every family of the devices *shown* of containers."""
     rows = [(one, (*one.labels[:3], one.labels[4])) for one in shown]
     for family in SHARE_FAMILIES:
-        metric = GaugeMetricFamily(family.name, family.documentation, labels=SHARE)
+        metric = family.kind(family.name, family.documentation, labels=SHARE)
         for one, labels in rows:
             value = family.value(one)
             if value is not None:

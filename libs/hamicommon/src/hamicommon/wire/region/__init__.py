@@ -2,7 +2,7 @@
 The region file, `*.cache`, which the library in the containers and the monitor on the Node both map.
 
 `layout` says where each build of the library keeps what, `codec` reads and writes the values, `sums` adds up the
-processes.
+processes, `records` reads what this project's library adds.
 """
 
 from hamicommon.wire.region.codec import (
@@ -29,11 +29,13 @@ from hamicommon.wire.region.layout import (
     Layout,
     detect_layout,
 )
+from hamicommon.wire.region.records import DeviceRecords, decode_records
 from hamicommon.wire.region.sums import (
     DeviceSums,
     ProcessSums,
     RegionState,
     decode_state,
+    head_size,
     sum_processes,
     tail_start,
 )
@@ -52,6 +54,7 @@ __all__ = [
     "SLOTS",
     "UUID_BYTES",
     "DeviceMemory",
+    "DeviceRecords",
     "DeviceSums",
     "DeviceUtilization",
     "Layout",
@@ -59,10 +62,12 @@ __all__ = [
     "Region",
     "RegionState",
     "Slot",
+    "decode_records",
     "decode_region",
     "decode_state",
     "detect_layout",
     "encode_region",
+    "head_size",
     "sum_processes",
     "tail_start",
 ]

@@ -15,12 +15,14 @@ from hamicommon.wire.region.layout import (
     DEVICES,
     LAYOUT_V1_1,
     LAYOUT_V1_1_SEQLOCK_FIRST,
+    LAYOUT_V1_2,
     SLOTS,
     UUID_BYTES,
     Layout,
     has_seqlock_first,
     refuse_second_layout,
 )
+from hamicommon.wire.region.records import RECORDS_END, WAITING, DeviceRecords, decode_records
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,8 @@ class RegionState:
     utilization_switch: int
     last_kernel_time: int | None
     """Unix seconds; None if the layout has no such field."""
+    records: tuple[DeviceRecords, ...] | None = None
+    """One per device; None if the library that made the region keeps none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,8 @@ class DeviceSums:
     """Bytes, as the others above."""
     sm: int = 0
     """Percent of the device's time."""
+    waiting: int = 0
+    """Launches that wait; 0 if the region has no records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +67,11 @@ class ProcessSums:
     """By device index."""
 
 
+def head_size(layout: Layout) -> int:
+    """Return how much of the region's beginning `decode_state` reads."""
+    return RECORDS_END if layout is LAYOUT_V1_2 else layout.procs
+
+
 def tail_start(layout: Layout) -> int:
     """Return the first byte of the part behind the slots that `decode_state` reads."""
     # A library of another layout writes its time there, inside the last slot.
@@ -69,7 +80,7 @@ def tail_start(layout: Layout) -> int:
 
 def decode_state(layout: Layout, head: memoryview, tail: memoryview) -> RegionState:
     """
-    Return the state in *head*, the bytes before the slots, and *tail*, those from `tail_start` to the region's end.
+    Return the state in *head*, the first `head_size` bytes, and *tail*, those from `tail_start` to the region's end.
 
     Raises: DecodeError when libraries of two layouts wrote to the file.
     """
@@ -87,6 +98,7 @@ def decode_state(layout: Layout, head: memoryview, tail: memoryview) -> RegionSt
         recent_kernel=recent,
         utilization_switch=switch,
         last_kernel_time=None if last is None else struct.unpack_from("<Q", tail, last - start)[0],
+        records=decode_records(layout, head, count),
     )
 
 
@@ -105,12 +117,11 @@ def sum_processes(layout: Layout, slots: memoryview, devices: Collection[int]) -
 
     def device_sums(device: int) -> DeviceSums:
         memory = layout.slot_used + layout.memory_size * device
-        context, module, data, total = (column_sum(memory + place) for place in (0, 8, 16, 32))
-        if layout.slot_device_util is None:
-            return DeviceSums(context, module, data, total)
-        return DeviceSums(
-            context, module, data, total, column_sum(layout.slot_device_util + layout.util_size * device + 16)
-        )
+        columns = [memory + place for place in (0, 8, 16, 32)]
+        if layout.slot_device_util is not None:
+            use = layout.slot_device_util + layout.util_size * device
+            columns += [use + 16, use + WAITING] if layout is LAYOUT_V1_2 else [use + 16]
+        return DeviceSums(*map(column_sum, columns))
 
     pids = (compress(words[offset // 4 :: words_a_slot].tolist(), living) for offset in (0, layout.slot_host_pid))
     return ProcessSums(
