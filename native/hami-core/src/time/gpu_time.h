@@ -25,13 +25,14 @@ struct hami_gpu_time_device {
     /* Sums over recent intervals: what their launches cost one by one, and together. */
     _Atomic uint64_t alone_ns, cost_ns;
     _Atomic uint64_t charged_ns; /* all that the container was charged */
-    uint64_t unused;
+    _Atomic uint64_t long_run; /* long_run.h */
 };
 
 struct hami_gpu_time {
     struct hami_gpu_time_device devices[HAMI_DEVICES_MAX];
     _Atomic uint64_t monitor_asked_at_ns; /* priority.h */
-    uint64_t unused[383];
+    _Atomic uint64_t paid_at_beside[HAMI_DEVICES_MAX]; /* meter.h: a second bucket of each device */
+    uint64_t unused[383 - HAMI_DEVICES_MAX];
     struct hami_timeline timelines[HAMI_DEVICES_MAX];
     struct hami_process_turns turns[HAMI_DEVICES_MAX];
 };

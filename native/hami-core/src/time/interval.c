@@ -59,11 +59,19 @@ void hami_interval_add(struct hami_intervals *intervals, const struct hami_devic
     intervals->last = interval;
 }
 
+/* Return what was debited for an interval. */
+static uint64_t debited(const struct hami_interval *interval)
+{
+    return interval->estimate_ns + interval->due_ns;
+}
+
 static void drop_first(struct hami_intervals *intervals, int device)
 {
     struct hami_meter *meter = &hami_meters[device];
     struct hami_interval *interval = intervals->first;
 
+    if (interval->is_aside)
+        hami_meter_end_aside(&(struct hami_device_now){.device = device}, debited(interval));
     intervals->first = interval->next;
     hami_event_drop(interval->from);
     hami_event_drop(interval->to);
@@ -97,10 +105,16 @@ static void progress(struct hami_interval *interval, int device, uint64_t done_n
 
 static void pay(struct hami_interval *interval, const struct hami_device_now *now, uint64_t from_ns, uint64_t to_ns)
 {
-    uint64_t begin = interval->paid_until_ns ? interval->paid_until_ns : from_ns;
-    uint64_t cost = hami_meter_pay(now, begin, to_ns, &interval->prepaid_ns);
+    uint64_t begin = interval->paid_until_ns ? interval->paid_until_ns : from_ns, before = interval->due_ns;
+    uint64_t cost = hami_meter_pay(now->device, begin, to_ns, &interval->prepaid_ns, &interval->due_ns);
     uint64_t done = cost < interval->queued_ns ? cost : interval->queued_ns;
 
+    if (interval->is_aside) {
+        hami_meter_debit_aside(now, (int64_t)(interval->due_ns - before));
+        hami_meters[now->device].set_aside_ns += interval->due_ns - before;
+    } else {
+        hami_meter_debit(now, (int64_t)(interval->due_ns - before));
+    }
     interval->cost_ns += cost;
     interval->own_ns += hami_meter_own(now->device, begin, to_ns);
     progress(interval, now->device, done);
@@ -133,7 +147,8 @@ static void learn_kernel(const struct hami_interval *interval, int device, uint6
 static void end(struct hami_interval *interval, const struct hami_device_now *now, uint64_t from_ns, uint64_t to_ns)
 {
     int device = now->device;
-    bool is_probe = interval->kernel && !atomic_load_explicit(&interval->kernel->cost_ns, memory_order_relaxed);
+    bool is_probe =
+        interval->kernel && (interval->is_aside || !atomic_load_explicit(&interval->kernel->cost_ns, memory_order_relaxed));
 
     pay(interval, now, from_ns, to_ns);
     if (interval->kernel)
@@ -144,7 +159,27 @@ static void end(struct hami_interval *interval, const struct hami_device_now *no
     hami_meter_use(device, (int64_t)(interval->own_ns - interval->estimate_ns));
     hami_meter_debit(now, -(int64_t)interval->prepaid_ns);
     interval->prepaid_ns = 0;
+    if (interval->is_aside)
+        hami_meter_end_aside(now, debited(interval));
+    interval->is_aside = false;
     hami_meters[device].progress_ns = now->ns;
+}
+
+/*
+ * Charge an interval that still runs. If it has run for long, launches stop waiting for it, except those of its kind: they are
+ * expected to run for as long.
+ */
+static void collect_running(struct hami_interval *interval, const struct hami_device_now *now, uint64_t from_ns)
+{
+    uint64_t length_ns = now->ns > from_ns ? now->ns - from_ns : 0;
+
+    pay(interval, now, from_ns, now->ns);
+    if (length_ns < HAMI_PATIENCE_NS)
+        return;
+    if (interval->kernel)
+        hami_kernel_outlast(interval->kernel, hami_meter_priced(now->device, length_ns));
+    hami_meter_set_aside(now, from_ns, interval->is_aside ? 0 : debited(interval));
+    interval->is_aside = true;
 }
 
 /* Returns false if the device has not reached the interval's end. An interval whose events cannot be read keeps its estimates. */
@@ -160,8 +195,8 @@ static bool collect(struct hami_interval *interval, const struct hami_device_now
         end(interval, now, from, to);
         if (interval->to == tail)
             *idle_ns = to;
-    } else if (ended == HAMI_EVENT_AHEAD && begun == HAMI_EVENT_REACHED && now->ns > from && now->ns - from < HAMI_PATIENCE_NS) {
-        pay(interval, now, from, now->ns);
+    } else if (ended == HAMI_EVENT_AHEAD && begun == HAMI_EVENT_REACHED) {
+        collect_running(interval, now, from);
     } else if (ended == HAMI_EVENT_LOST) {
         hami_meter_guess(interval->kernel);
     }

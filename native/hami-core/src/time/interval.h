@@ -25,6 +25,8 @@ struct hami_interval {
     uint64_t alone_ns; /* what its launches cost one by one */
     uint64_t queued_ns; /* estimates of what the device has not done */
     uint64_t prepaid_ns, standing_ns; /* what is left of the estimates that are replaced, and of those that are kept */
+    uint64_t due_ns; /* its cost so far beyond the estimates that are replaced */
+    bool is_aside; /* it runs for so long that launches do not wait for it */
     uint64_t cost_ns, own_ns; /* its cost so far, and what it would be for this process alone */
     unsigned launches;
     struct hami_interval *next;

@@ -151,7 +151,7 @@ static uint64_t wait_ns(const struct hami_device_now *now, const struct hami_ker
     int device = now->device;
     uint64_t now_ns = now->ns;
     const struct hami_meter *meter = &hami_meters[device];
-    const _Atomic uint64_t *paid_at = hami_gpu_time() ? &hami_gpu_time()->devices[device].paid_at : NULL;
+    const _Atomic uint64_t *paid_at = hami_meter_bucket(device, now_ns);
     uint64_t probed = atomic_load_explicit(&kernel->probed_at_ns, memory_order_relaxed);
     uint64_t wait;
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "bucket.h"
+#include "long_run.h"
 #include "region.h"
 
 /* The factor follows the last seconds of what was timed. It starts from the assumption that nothing overlaps. */
@@ -41,12 +42,94 @@ uint64_t hami_meter_occupied_ns(const struct hami_meter *meter, uint64_t estimat
     return factor ? estimate_ns * HAMI_ONE / factor : estimate_ns;
 }
 
+static bool has_long_run(const struct hami_gpu_time *shared, int device, uint64_t now_ns)
+{
+    return hami_long_run_since(&shared->devices[device].long_run, now_ns) != 0;
+}
+
+const _Atomic uint64_t *hami_meter_bucket(int device, uint64_t now_ns)
+{
+    struct hami_gpu_time *shared = hami_gpu_time();
+
+    if (!shared)
+        return NULL;
+    return has_long_run(shared, device, now_ns) ? &shared->paid_at_beside[device] : &shared->devices[device].paid_at;
+}
+
+static void debit(_Atomic uint64_t *paid_at, const struct hami_device_now *now, int64_t gpu_ns)
+{
+    if (now->percent && gpu_ns)
+        hami_bucket_debit(paid_at, now->ns, gpu_ns, now->percent);
+}
+
 void hami_meter_debit(const struct hami_device_now *now, int64_t gpu_ns)
 {
     struct hami_gpu_time *shared = hami_gpu_time();
 
-    if (now->percent && shared && gpu_ns)
-        hami_bucket_debit(&shared->devices[now->device].paid_at, now->ns, gpu_ns, now->percent);
+    hami_meter_debit_aside(now, gpu_ns);
+    if (shared && has_long_run(shared, now->device, now->ns))
+        hami_meter_debit_beside(now, gpu_ns);
+}
+
+void hami_meter_debit_aside(const struct hami_device_now *now, int64_t gpu_ns)
+{
+    struct hami_gpu_time *shared = hami_gpu_time();
+
+    if (shared)
+        debit(&shared->devices[now->device].paid_at, now, gpu_ns);
+}
+
+void hami_meter_debit_beside(const struct hami_device_now *now, int64_t gpu_ns)
+{
+    struct hami_gpu_time *shared = hami_gpu_time();
+
+    if (shared)
+        debit(&shared->paid_at_beside[now->device], now, gpu_ns);
+}
+
+/* Return GPU time in nanoseconds as a debit, at most what a bucket can owe. */
+static int64_t owed(const struct hami_device_now *now, uint64_t gpu_ns)
+{
+    uint64_t most = HAMI_BUCKET_OWED_NS / 100 * now->percent;
+
+    return (int64_t)(gpu_ns < most ? gpu_ns : most);
+}
+
+void hami_meter_set_aside(const struct hami_device_now *now, uint64_t since_ns, uint64_t debited_ns)
+{
+    struct hami_gpu_time *shared = hami_gpu_time();
+    struct hami_meter *meter = &hami_meters[now->device];
+    _Atomic uint64_t *beside;
+
+    meter->set_aside_ns += debited_ns;
+    if (!shared)
+        return;
+    beside = &shared->paid_at_beside[now->device];
+    if (!has_long_run(shared, now->device, now->ns)) {
+        atomic_store(beside, atomic_load(&shared->devices[now->device].paid_at));
+        debited_ns = meter->set_aside_ns;
+    }
+    hami_long_run_note(&shared->devices[now->device].long_run, since_ns, now->ns);
+    debit(beside, now, -owed(now, debited_ns));
+}
+
+void hami_meter_end_aside(const struct hami_device_now *now, uint64_t debited_ns)
+{
+    struct hami_gpu_time *shared = hami_gpu_time();
+    struct hami_meter *meter = &hami_meters[now->device];
+    _Atomic uint64_t paid_at;
+    _Atomic uint64_t *beside;
+    uint64_t known;
+
+    meter->set_aside_ns -= debited_ns;
+    if (!shared || !now->percent)
+        return;
+    paid_at = atomic_load(&shared->devices[now->device].paid_at);
+    debit(&paid_at, now, -owed(now, meter->set_aside_ns));
+    beside = &shared->paid_at_beside[now->device];
+    known = atomic_load(beside);
+    while (known < paid_at && !atomic_compare_exchange_weak(beside, &known, paid_at))
+        continue;
 }
 
 void hami_meter_count(int device, uint64_t gpu_ns)
@@ -150,9 +233,8 @@ uint64_t hami_meter_believed(int device, uint64_t ns)
     return ns * belief(device) / HAMI_ONE;
 }
 
-uint64_t hami_meter_pay(const struct hami_device_now *now, uint64_t from_ns, uint64_t to_ns, uint64_t *prepaid_ns)
+uint64_t hami_meter_pay(int device, uint64_t from_ns, uint64_t to_ns, uint64_t *prepaid_ns, uint64_t *due_ns)
 {
-    int device = now->device;
     struct hami_gpu_time *shared = hami_gpu_time();
     uint64_t price, part, covered;
 
@@ -162,8 +244,8 @@ uint64_t hami_meter_pay(const struct hami_device_now *now, uint64_t from_ns, uin
     part = hami_meter_believed(device, price);
     covered = part < *prepaid_ns ? part : *prepaid_ns;
     *prepaid_ns -= covered;
+    *due_ns += part - covered;
     hami_meter_count(device, part);
-    hami_meter_debit(now, (int64_t)(part - covered));
     return price;
 }
 

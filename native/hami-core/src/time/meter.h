@@ -5,6 +5,10 @@
  * busy replaces the estimate later. All busy time goes through the container's timeline (timeline.h), so overlapping streams and
  * processes are charged for their union, scaled by NVML's account (scale.h).
  *
+ * A launch that does not end for long may wait for others, which must not wait for it. So there is a second bucket beside the
+ * container's while such a launch runs (long_run.h). It is debited like the first one, but not for these launches. Then others wait
+ * for the second one. When such a launch ends, its debit counts there, too.
+ *
  * Locks: hami_meter_mutex, for this file, interval.h and stream.h. Their functions need it unless they say otherwise. It is never
  * held while a thread sleeps, and no driver call made under it waits for the device.
  */
@@ -19,8 +23,8 @@
 #include "gpu_time.h"
 #include "kernel_cost.h"
 
-/* A kernel that runs for longer than this is charged when it ends, and launches no longer wait for it. */
-#define HAMI_PATIENCE_NS 10000000000u
+/* Launches wait no longer than this for one that runs. */
+#define HAMI_PATIENCE_NS 1000000000u
 
 /* The limit of each device in percent of its time; 0 for none. The limiter passes them down. */
 struct hami_limits {
@@ -41,6 +45,7 @@ struct hami_meter {
     unsigned queued_launches;
     uint64_t progress_ns; /* when an interval last ended, or nothing was queued */
     uint64_t paused_ns; /* when launches last had to wait */
+    uint64_t set_aside_ns; /* what was debited for launches that others do not wait for */
     _Atomic uint64_t own_ns; /* all that this process was charged; read without the lock */
 };
 
@@ -79,8 +84,21 @@ void hami_meter_wait(int device, uint64_t until_ns);
 /* Note that this process launched, and until when its next launch is expected. */
 void hami_meter_pass(int device, uint64_t until_ns);
 
+/* Return the bucket that launches wait for now; NULL if there is none. */
+const _Atomic uint64_t *hami_meter_bucket(int device, uint64_t now_ns);
+
 /* Debit GPU time from the container's bucket; negative to give it back. */
 void hami_meter_debit(const struct hami_device_now *now, int64_t gpu_ns);
+
+/* Do that in only one of the two buckets: the container's, or the one beside it. */
+void hami_meter_debit_aside(const struct hami_device_now *now, int64_t gpu_ns);
+void hami_meter_debit_beside(const struct hami_device_now *now, int64_t gpu_ns);
+
+/* Launches stop waiting for what was debited, because of a launch that began at `since_ns`. Repeat it while the launch runs. */
+void hami_meter_set_aside(const struct hami_device_now *now, uint64_t since_ns, uint64_t debited_ns);
+
+/* Such a launch ended, or is given up: launches wait for what was debited for it. */
+void hami_meter_end_aside(const struct hami_device_now *now, uint64_t debited_ns);
 
 /* Count what was charged for work that the device has done. */
 void hami_meter_count(int device, uint64_t gpu_ns);
@@ -89,10 +107,10 @@ void hami_meter_count(int device, uint64_t gpu_ns);
 uint64_t hami_meter_others_ns(int device);
 
 /*
- * Charge the container for the device being busy in [from, to), as far as intervals are trusted. What was prepaid is used first,
- * then the bucket is debited. Returns the whole cost.
+ * Count the device being busy in [from, to), as far as intervals are trusted. It is taken from what was prepaid, and the rest is
+ * added to `*due_ns`. Returns the whole cost.
  */
-uint64_t hami_meter_pay(const struct hami_device_now *now, uint64_t from_ns, uint64_t to_ns, uint64_t *prepaid_ns);
+uint64_t hami_meter_pay(int device, uint64_t from_ns, uint64_t to_ns, uint64_t *prepaid_ns, uint64_t *due_ns);
 
 /* Return what that would cost if this process were alone in the container. */
 uint64_t hami_meter_own(int device, uint64_t from_ns, uint64_t to_ns);

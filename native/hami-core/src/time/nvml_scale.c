@@ -8,6 +8,7 @@
 
 #include "gpu_time.h"
 #include "hooks.h"
+#include "long_run.h"
 #include "region.h"
 #include "scale.h"
 
@@ -26,11 +27,12 @@ enum { SAMPLES_MAX = 512 };
 
 enum { UNASKED, USABLE, UNUSABLE };
 
-/* What the container had been charged at recent times: further back than the longest window and its delay. */
+/* What the container had been charged at recent times: further back than the longest window and its delay, and than patience. */
 enum { NOTES_MAX = 16 };
 
 struct note {
     uint64_t at_ns, charged_ns;
+    int64_t settled_ns; /* all that was debited here */
 };
 
 /* The container's part of a window. */
@@ -48,6 +50,8 @@ struct asked {
     struct hami_scale scale;
     struct note notes[NOTES_MAX]; /* newest first */
     int64_t unsettled_ns; /* what NVML counted beyond the charges and is not debited yet */
+    int64_t settled_ns; /* what was debited of it */
+    uint64_t long_run_since_ns; /* since when a launch runs that others do not wait for; 0: there is none */
 };
 
 static struct asked asked[HAMI_DEVICES_MAX];
@@ -137,7 +141,7 @@ static void note(int index, uint64_t now_ns)
     struct note *notes = asked[index].notes;
 
     memmove(notes + 1, notes, (NOTES_MAX - 1) * sizeof(*notes));
-    notes[0] = (struct note){now_ns, atomic_load(&shared->charged_ns)};
+    notes[0] = (struct note){now_ns, atomic_load(&shared->charged_ns), asked[index].settled_ns};
 }
 
 /* Return what had been charged at a time, interpolated between two notes. False if that is unknown. */
@@ -166,7 +170,24 @@ static void settle(const struct hami_device_now *now)
     if (window_ns > ASK_NS)
         part = part * ASK_NS / window_ns;
     device->unsettled_ns -= part;
-    hami_meter_debit(now, part);
+    device->settled_ns += part;
+    hami_meter_debit_aside(now, part);
+}
+
+/* While a launch runs that others do not wait for, they do not wait for what was debited here since it began, either. */
+static void follow_long_run(const struct hami_device_now *now)
+{
+    struct asked *device = &asked[now->device];
+    uint64_t since = hami_long_run_since(&hami_gpu_time()->devices[now->device].long_run, now->ns);
+    const struct note *then = device->notes;
+
+    if (since == device->long_run_since_ns)
+        return;
+    device->long_run_since_ns = since;
+    while (then + 1 < device->notes + NOTES_MAX && then[1].at_ns && then->at_ns > since)
+        then++;
+    if (since && device->settled_ns > then->settled_ns)
+        hami_meter_debit_beside(now, then->settled_ns - device->settled_ns);
 }
 
 /* Note the end of a window. The second one tells the length of windows; what an assumed length gave is dropped. */
@@ -224,6 +245,7 @@ static void follow(const struct hami_device_now *now)
     struct window window;
 
     note(index, now->ns);
+    follow_long_run(now);
     settle(now);
     if (!device->handle && hami_real.nvmlDeviceGetHandleByUUID(hami_region()->uuids[index], &device->handle) != NVML_SUCCESS)
         return;

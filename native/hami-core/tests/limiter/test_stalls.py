@@ -50,3 +50,56 @@ say(timed_ms(lambda: [launch_on_a_stream_that_ends() for _ in range(20)]))
     )
 
     assert limited.run(program) <= 1000
+
+
+BESIDE_PERSISTENT = """
+def kernel(name):
+    module, function = c_void_p(), c_void_p()
+    lib.cuModuleLoadData(byref(module), b"kernels")
+    lib.cuModuleGetFunction(byref(function), module, name)
+    return function
+def stream():
+    made = c_void_p()
+    lib.cuStreamCreate(byref(made), 1)
+    return made
+def launch(kernel, stream):
+    assert 0 == lib.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, None, None)
+short, persistent, stream, other = kernel(b"busy_1000@10"), kernel(b"busy_90000000@50"), stream(), stream()
+launch(short, other)
+lib.cuStreamSynchronize(other)
+time.sleep(1)
+launch(persistent, stream)
+waits = [timed_ms(lambda: launch(short, other)) for _ in range(200)]
+say([sum(waits), max(waits), lib.cuStreamQuery(stream)])
+"""
+"""A kernel of 1 ms that is launched 200 times beside one that does not end in that time."""
+
+
+@pytest.mark.parametrize("limit", [5, 50])
+@pytest.mark.parametrize("window_ms", [0, 166, 1000])
+def test_launches_beside_a_persistent_kernel_wait_a_second_and_then_for_their_own_cost(
+    limited: Container, limit: int, window_ms: int
+) -> None:
+    """A kernel that may wait for other launches is charged when it ends, and those are charged as they come."""
+    total_ms, longest_ms, state = limited.run(
+        LOAD + BESIDE_PERSISTENT, CUDA_DEVICE_SM_LIMIT=str(limit), FAKE_DRIVER_NVML_WINDOW_MS=str(window_ms)
+    )
+
+    assert 600 == state
+    assert longest_ms <= 1100
+    assert total_ms <= 1100 + 1.2 * 200 * 100 / limit
+
+
+def test_long_kernel_is_paid_for_by_the_next_program(limited: Container) -> None:
+    """A kernel of 5 s ends just before its process. At half of the device, the next program waits for the other 5 s."""
+    limited.run(LOAD + "cuda.launch(cuda.kernel(5000000))\nsay(lib.cuCtxSynchronize())")
+    next_program = LOAD + "kernel = cuda.kernel(20)\ntime.sleep(1)\nsay(timed_ms(lambda: cuda.launch(kernel)))"
+
+    assert 3500 <= limited.run(next_program) <= 4100
+
+
+def test_long_kernels_get_their_limit(limited: Container) -> None:
+    """Ten kernels of 3 s one after another take 60 s at half of the device, less the first wait."""
+    program = LOAD + "kernel = cuda.kernel(3000000)\nsay(timed_ms(lambda: [cuda.launch(kernel) for _ in range(11)]))"
+
+    assert 50000 <= limited.run(program) <= 61000

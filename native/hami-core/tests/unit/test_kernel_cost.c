@@ -54,6 +54,21 @@ static void change_is_followed_within_some_samples(void)
     CHECK(kernel->cost_ns >= 1000 && kernel->cost_ns < 1100);
 }
 
+static void launch_that_still_runs_raises_the_cost_at_once(void)
+{
+    struct hami_kernel *kernel = hami_kernel_find(&kernels, key(5));
+
+    kernel->probed_at_ns = 1;
+    hami_kernel_outlast(kernel, 5000);
+    CHECK_EQUAL(5000, kernel->cost_ns);
+    CHECK_EQUAL(0, kernel->probed_at_ns);
+    hami_kernel_outlast(kernel, 4000);
+    CHECK_EQUAL(5000, kernel->cost_ns);
+    for (int sample = 0; sample < 40; sample++)
+        took(kernel, 100);
+    CHECK(kernel->cost_ns < 200);
+}
+
 static void mean_is_the_arithmetic_one(void)
 {
     struct hami_kernel *kernel = hami_kernel_find(&kernels, key(3));
@@ -119,6 +134,7 @@ int main(void)
     one_sample_is_a_cost();
     kernel_that_takes_no_time_is_known();
     change_is_followed_within_some_samples();
+    launch_that_still_runs_raises_the_cost_at_once();
     mean_is_the_arithmetic_one();
     doubtful_sample_confirms_what_is_possible();
     odd_launch_hardly_counts();

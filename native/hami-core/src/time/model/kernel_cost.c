@@ -50,3 +50,11 @@ void hami_kernel_learn(struct hami_kernel *kernel, const struct hami_sample *sam
     atomic_store_explicit(&kernel->cost_ns, mean > 0 ? (uint64_t)mean : 1, memory_order_relaxed);
     atomic_store_explicit(&kernel->probed_at_ns, 0, memory_order_relaxed);
 }
+
+void hami_kernel_outlast(struct hami_kernel *kernel, uint64_t least_ns)
+{
+    kernel->samples = MEMORY_SAMPLES;
+    if (atomic_load_explicit(&kernel->cost_ns, memory_order_relaxed) < least_ns)
+        atomic_store_explicit(&kernel->cost_ns, least_ns, memory_order_relaxed);
+    atomic_store_explicit(&kernel->probed_at_ns, 0, memory_order_relaxed);
+}

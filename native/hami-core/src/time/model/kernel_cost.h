@@ -51,4 +51,7 @@ struct hami_sample {
 
 void hami_kernel_learn(struct hami_kernel *kernel, const struct hami_sample *sample);
 
+/* Learn that a launch has taken so long and still runs: the next one of its kind is expected to take no less. */
+void hami_kernel_outlast(struct hami_kernel *kernel, uint64_t least_ns);
+
 #endif
