@@ -3,7 +3,7 @@ The HTTP server of a service: health, metrics, version. The only module with aio
 
 If a handler fails, the server logs it and answers 500 with one line of text. A bad request is answered with 400 and one
 debug line, so that no client can fill the log.
-Neighbours: `tls` has the certificate.
+Neighbours: `tls` has the certificate, `exposition` writes the metrics.
 """
 
 import asyncio
@@ -11,18 +11,17 @@ import gzip
 import logging
 import os
 import platform
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import structlog
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
 from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import choose_encoder, gzip_accepted
-from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
+from prometheus_client.exposition import gzip_accepted
 
 from hamicommon.errors import HamiError
+from hamicommon.runtime.exposition import encoder
 from hamicommon.runtime.tls import Certificate, FileCertificate
 
 KEEP_ALIVE_SECONDS = 120.0
@@ -188,25 +187,15 @@ def _probe(probe: Probe | None, status: Callable[[], str] | None = None) -> Hand
     return handle
 
 
-class _Collected(Collector):
-    """The metric families at one moment."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._families = list(registry.collect())
-
-    def collect(self) -> Iterable[Metric]:
-        return self._families
-
-
 def _metrics(registry: CollectorRegistry) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
         """Answer a scrape."""
-        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+        encode, content_type = encoder(request.headers.get("Accept", ""))
         headers = {"Content-Type": content_type, "Vary": "Accept-Encoding"}
         is_compressed = gzip_accepted(request.headers.get("Accept-Encoding", ""))
         if is_compressed:
             headers["Content-Encoding"] = "gzip"
-        families = _Collected(registry)
+        families = list(registry.collect())
 
         def body() -> bytes:
             text = encode(families)
