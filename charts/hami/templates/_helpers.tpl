@@ -237,20 +237,17 @@ capabilities: {drop: [ALL]}
 {{- end -}}
 
 {{/* The securityContext of device plugin and monitor. Files below hookPath may belong to any user.
-Argument: (list values hasMig). */}}
+Argument: (list values capabilities), where Kubernetes wants allowPrivilegeEscalation for SYS_ADMIN. */}}
 {{- define "hami.nodeSecurityContext" -}}
 {{- with (index . 0).securityContext }}
 {{- toYaml . }}
 {{- else -}}
 runAsUser: 0
-{{- if index . 1 }}
-readOnlyRootFilesystem: true
-capabilities: {drop: [ALL], add: [DAC_OVERRIDE, SYS_ADMIN]}
-{{- else }}
+{{- if not (has "SYS_ADMIN" (index . 1)) }}
 allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-capabilities: {drop: [ALL], add: [DAC_OVERRIDE]}
 {{- end }}
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL], add: [{{ prepend (index . 1) "DAC_OVERRIDE" | join ", " }}]}
 seccompProfile: {type: RuntimeDefault}
 {{- end }}
 {{- end -}}

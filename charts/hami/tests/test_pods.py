@@ -100,7 +100,7 @@ def test_every_container_has_probes(component: str) -> None:
 def test_no_container_is_privileged(component: str) -> None:
     """None is privileged, and root file systems are read-only; on Nodes files belong to any user."""
     needed = ["DAC_OVERRIDE"] if WORKLOADS[component][0] == "DaemonSet" else []
-    spec = pod_spec(workload(component))
+    spec = pod_spec(workload(component, {"monitor": {"watchdog": {"enabled": False}}}))
 
     assert not any(spec.get(name) for name in ("hostNetwork", "hostPID", "hostIPC"))
     for each in spec["containers"]:
@@ -110,6 +110,16 @@ def test_no_container_is_privileged(component: str) -> None:
         assert ({"drop": ["ALL"]} | ({"add": needed} if needed else {})) == context["capabilities"]
         assert {"type": "RuntimeDefault"} == context["seccompProfile"]
         assert context.get("runAsNonRoot", False) is not bool(needed)
+
+
+def test_only_the_watchdog_sees_the_nodes_processes() -> None:
+    """It reads their mappings, and tolerates the Pods of the release, such as an MPS server."""
+    spec = pod_spec(workload("monitor"))
+
+    assert spec["hostPID"]
+    assert ["DAC_OVERRIDE", "SYS_PTRACE"] == spec["containers"][0]["securityContext"]["capabilities"]["add"]
+    assert "--watchdog-exempt-namespaces=kube-system,gpu-operator,hami" in spec["containers"][0]["args"]
+    assert not any(pod_spec(workload(name)).get("hostPID") for name in WORKLOADS if name != "monitor")
 
 
 def test_users_security_context_replaces_the_default() -> None:

@@ -22,7 +22,7 @@ from uuid import UUID
 import aiohttp
 from prometheus_client import CollectorRegistry
 
-from hami_monitor.adapters.kube import Node, Pods
+from hami_monitor.adapters.kube import Events, Node, Pods
 from hami_monitor.adapters.nvml import Devices, Driver
 from hami_monitor.adapters.processes import Processes
 from hami_monitor.config import Config
@@ -131,7 +131,12 @@ async def measure(folder: Path, processes: int, pids: Sequence[int]) -> dict[str
         node = Node(kube, NODE)
         node.seen = {"metadata": {"name": NODE}}
         monitor = Monitor(
-            Config(NODE, str(folder), resync_seconds=1e9), pods, node, EightDevices(), Processes(groups.get)
+            Config(NODE, str(folder), resync_seconds=1e9),
+            pods,
+            node,
+            EightDevices(),
+            Processes(groups.get),
+            Events(kube),
         )
         registry = CollectorRegistry(auto_describe=False)
         registry.register(MonitorCollector(monitor.observe, monitor.status))

@@ -1,5 +1,5 @@
 """
-An API server that knows Pods and one Node.
+An API server that knows Pods and one Node, and takes Events.
 """
 
 import asyncio
@@ -37,6 +37,7 @@ class PodServer:
     def __init__(self) -> None:
         self.pods: dict[str, Object] = {}
         self.node: Object = {"metadata": {"name": "n1", "resourceVersion": "1"}}
+        self.events: list[Object] = []
         self.queries: list[dict[str, str]] = []
         self.is_down = False
         self._version = 1
@@ -50,6 +51,7 @@ class PodServer:
         app = web.Application()
         app.router.add_get("/api/v1/pods", self._handle)
         app.router.add_get("/api/v1/nodes", self._handle)
+        app.router.add_post("/api/v1/namespaces/{namespace}/events", self._create_event)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", 0).start()
@@ -94,6 +96,10 @@ class PodServer:
         for queue, watched in self._watches.items():
             if watched == path:
                 queue.put_nowait({"type": kind, "object": item})
+
+    async def _create_event(self, request: web.Request) -> web.Response:
+        self.events.append(await request.json())
+        return web.json_response(self.events[-1], status=201)
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         if request.path == "/api/v1/pods":

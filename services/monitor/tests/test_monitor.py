@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from hami_monitor.adapters.kube import Node, Pods
+from hami_monitor.adapters.kube import Events, Node, Pods
 from hami_monitor.adapters.nvml import Driver
 from hami_monitor.adapters.processes import Processes
 from hami_monitor.config import Config
@@ -48,7 +48,9 @@ async def monitor(hook_path: HookPath, pod_server: PodServer, tmp_path: Path, cl
         pods = Pods(kube, "n1")
         following = asyncio.create_task(pods.run())
         await pods.synced.wait()
-        monitor = Monitor(Config("n1", str(hook_path.path)), pods, Node(kube, "n1"), Driver(), Processes(), clock)
+        monitor = Monitor(
+            Config("n1", str(hook_path.path)), pods, Node(kube, "n1"), Driver(), Processes(), Events(kube), clock
+        )
         yield monitor
         monitor.close()
         following.cancel()

@@ -9,7 +9,7 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from hami_monitor import __version__
-from hami_monitor.adapters.kube import Node, Pods
+from hami_monitor.adapters.kube import Events, Node, Pods
 from hami_monitor.adapters.nvml import Driver
 from hami_monitor.adapters.processes import Processes
 from hami_monitor.config import NAME, Config, read_config
@@ -35,8 +35,14 @@ async def run(config: Config, processes: Processes) -> None:
     for warning in config.warnings:
         logger.warning("Setting ignored", problem=warning)
     async with await Kube.connect(config.kubeconfig or None, f"{NAME}/{__version__}") as kube:
-        name = config.node_name
-        monitor = Monitor(config, Pods(kube, name), Node(kube, name), Driver(config.driver_root_here), processes)
+        monitor = Monitor(
+            config,
+            Pods(kube, config.node_name),
+            Node(kube, config.node_name),
+            Driver(config.driver_root_here),
+            processes,
+            Events(kube),
+        )
         registry = CollectorRegistry(auto_describe=False)
         registry.register(MonitorCollector(monitor.observe, monitor.status, has_legacy_names=config.has_legacy_metrics))
         app = http.application(

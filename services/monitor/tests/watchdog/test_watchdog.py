@@ -8,15 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from hami_monitor.adapters.kube import Node, Pods
+from hami_monitor.adapters.kube import EVENTS_MAX, Events, Node, Pods
 from hami_monitor.adapters.nvml import Driver
 from hami_monitor.adapters.processes import Processes
 from hami_monitor.config import Config
+from hami_monitor.decide.watchdog.confirmation import QUIET_SECONDS
 from hami_monitor.decide.watchdog.control_groups import ContainerGroup
 from hami_monitor.decide.watchdog.findings import Kind
 from hami_monitor.serve import watchdog as module
 from hami_monitor.serve.monitor import Monitor
 from hamicommon.runtime.kube import Kube
+from testbed.waiting import eventually
 
 from ..pod_server import PodServer, a_pod
 from ..region_files import HookPath, Process, a_region
@@ -58,13 +60,15 @@ async def monitor(
     pod_server.put(pod)
     async with await Kube.connect(str(pod_server.kubeconfig(tmp_path)), "test") as kube:
         pods = Pods(kube, "n1")
-        following = asyncio.create_task(pods.run())
+        events = Events(kube)
+        running = [asyncio.create_task(one.run()) for one in (pods, events)]
         await pods.synced.wait()
         processes = Processes(lambda _pid: ContainerGroup("u1", "c1"))
-        monitor = Monitor(Config("n1", str(hook_path.path)), pods, Node(kube, "n1"), Driver(), processes, clock)
+        monitor = Monitor(Config("n1", str(hook_path.path)), pods, Node(kube, "n1"), Driver(), processes, events, clock)
         yield monitor
         monitor.close()
-        following.cancel()
+        for task in running:
+            task.cancel()
 
 
 def shown(monitor: Monitor) -> set[Kind]:
@@ -87,6 +91,42 @@ async def test_process_without_the_library_is_found_in_its_second_reading(
     assert {Kind.LIBRARY_NOT_LOADED: 1} == monitor.status().watchdog.found
     await monitor.watchdog.look([a_device({})])
     assert set() == shown(monitor)
+
+
+async def test_finding_is_an_event_of_its_pod_once_an_hour(
+    monitor: Monitor, sleeper: int, clock: Clock, pod_server: PodServer
+) -> None:
+    """A container that restarts again and again does not fill the API server."""
+    devices = [a_device({sleeper: 100})]
+    for _ in range(3):
+        for some in (devices, devices, [a_device({})]):
+            await monitor.watchdog.look(some)
+            clock.seconds += 3
+    await eventually(lambda: pod_server.events)
+    clock.seconds += QUIET_SECONDS
+    for _ in range(2):
+        await monitor.watchdog.look(devices)
+        clock.seconds += 3
+    await eventually(lambda: len(pod_server.events) > 1)
+
+    found = [(one["involvedObject"]["uid"], one["type"], one["reason"], one["message"]) for one in pod_server.events]
+    problem = f"uses device {GPU_A} without the library, so no limit of the library holds for it"
+    sentence = f"Process {sleeper} of container main {problem}"
+    assert [("u1", "Warning", "LibraryNotLoaded", sentence)] * 2 == found
+    assert {Kind.LIBRARY_NOT_LOADED: 4} == monitor.status().watchdog.found
+
+
+async def test_events_beyond_the_queue_are_lost(pod_server: PodServer, tmp_path: Path) -> None:
+    """The watchdog does not wait for an API server that does not answer."""
+    async with await Kube.connect(str(pod_server.kubeconfig(tmp_path)), "test") as kube:
+        events = Events(kube)
+        for number in range(EVENTS_MAX + 1):
+            events.warn("ns", "p", "u1", "NotInRegion", str(number))
+        writing = asyncio.create_task(events.run())
+        await eventually(lambda: len(pod_server.events) == EVENTS_MAX, seconds=20)
+        writing.cancel()
+
+    assert [str(number) for number in range(EVENTS_MAX)] == [one["message"] for one in pod_server.events]
 
 
 async def test_process_counted_in_a_region_made_since_the_last_round_is_no_finding(
@@ -121,7 +161,7 @@ async def test_monitor_without_the_nodes_pids_judges_nothing(
     monkeypatch.setattr(module, "has_nodes_pids", lambda: False)
     async with await Kube.connect(str(pod_server.kubeconfig(tmp_path)), "test") as kube:
         config = Config("n1", str(tmp_path))
-        blind = Monitor(config, Pods(kube, "n1"), Node(kube, "n1"), Driver(), Processes())
+        blind = Monitor(config, Pods(kube, "n1"), Node(kube, "n1"), Driver(), Processes(), Events(kube))
 
         assert not await blind.watchdog.look([a_device({sleeper: 100})])
         assert [False, True] == [one.status().watchdog.is_active for one in (blind, monitor)]

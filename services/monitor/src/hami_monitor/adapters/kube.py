@@ -1,5 +1,5 @@
 """
-Watch this Node and its Pods.
+Watch this Node and its Pods, and write Events about Pods.
 
 Owns the copies of them that all other modules read.
 Neighbours: `hamicommon.runtime.kube` lists and watches, `pods` reads a Pod.
@@ -7,6 +7,7 @@ Neighbours: `hamicommon.runtime.kube` lists and watches, `pods` reads a Pod.
 
 import asyncio
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import structlog
@@ -14,10 +15,13 @@ import structlog
 from hami_monitor.decide.containers import PodCache
 from hami_monitor.decide.pods import MonitoredPod, monitored_pod, pod_uid
 from hami_monitor.decide.watchdog.owners import PodOwner, pod_owner
-from hamicommon.runtime.kube import Kube, Reflector
+from hamicommon.runtime.kube import Kube, KubeError, Reflector, event
 
 PODS_PATH = "/api/v1/pods"
 NODES_PATH = "/api/v1/nodes"
+EVENTS_MAX = 100
+"""Events that wait to be written; more are lost."""
+SOURCE = "hami-monitor"
 
 logger = structlog.get_logger()
 
@@ -118,3 +122,30 @@ class Node:
     def _see(self, item: dict[str, Any]) -> None:
         self.seen = item
         self.changed.set()
+
+
+class Events:
+    """Events about Pods, written one after another."""
+
+    def __init__(self, kube: Kube) -> None:
+        """Write through *kube*, once `run` is awaited."""
+        self._kube = kube
+        self._waiting: asyncio.Queue[dict[str, Any]] = asyncio.Queue(EVENTS_MAX)
+
+    def warn(self, namespace: str, name: str, uid: str, reason: str, message: str) -> None:
+        """Queue a Warning about the Pod of this *namespace*, *name* and *uid*; never waits, never fails."""
+        pod = {"kind": "Pod", "metadata": {"namespace": namespace, "name": name, "uid": uid}}
+        body = event(pod, reason, message, component=SOURCE, warning=True, now=datetime.now(UTC))
+        try:
+            self._waiting.put_nowait(body)
+        except asyncio.QueueFull:
+            logger.warning("Event lost, too many wait", pod=f"{namespace}/{name}", reason=reason)
+
+    async def run(self) -> None:
+        """Write until cancelled; an Event that cannot be written is lost."""
+        while True:
+            body = await self._waiting.get()
+            try:
+                await self._kube.create(f"/api/v1/namespaces/{body['metadata']['namespace']}/events", body)
+            except KubeError as error:
+                logger.warning("Event not written", reason=body["reason"], error=str(error))

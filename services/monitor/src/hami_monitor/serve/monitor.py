@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from hami_monitor.adapters.kube import Node, Pods
+from hami_monitor.adapters.kube import Events, Node, Pods
 from hami_monitor.adapters.nvml import Driver
 from hami_monitor.adapters.processes import Processes
 from hami_monitor.config import Config
@@ -30,14 +30,16 @@ class Monitor:
         node: Node,
         driver: Driver,
         processes: Processes,
+        events: Events,
         monotonic_seconds: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepare the loops; *monotonic_seconds* is the clock of the liveness probe."""
         self._node_name = config.node_name
         self._pods = pods
         self._node = node
+        self._events = events
         self.rounds = Rounds(config, pods, monotonic_seconds)
-        self.watchdog = Watchdog(config, pods, self.rounds, processes, monotonic_seconds)
+        self.watchdog = Watchdog(config, pods, self.rounds, processes, events, monotonic_seconds)
         self.driver = DriverWatch(driver, node, config.round_seconds, self.watchdog.look)
 
     async def run(self) -> None:
@@ -45,6 +47,7 @@ class Monitor:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._pods.run())
             tasks.create_task(self._node.run())
+            tasks.create_task(self._events.run())
             tasks.create_task(self.rounds.run())
             tasks.create_task(self.driver.run())
 

@@ -9,17 +9,27 @@ Neighbours: `driver_watch` reads the driver, `hami_monitor.decide.watchdog` deci
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 
-from hami_monitor.adapters.kube import Pods
+from hami_monitor.adapters.kube import Events, Pods
 from hami_monitor.adapters.processes import Processes, has_nodes_pids
 from hami_monitor.config import Config
 from hami_monitor.decide.containers import ContainerKey
 from hami_monitor.decide.host import HostDevice
-from hami_monitor.decide.watchdog.confirmation import Seen, see
-from hami_monitor.decide.watchdog.findings import Evidence, Kind, Regions, find, grants, uses, with_library
+from hami_monitor.decide.watchdog.confirmation import Seen, see, to_report
+from hami_monitor.decide.watchdog.findings import (
+    EVENT_REASONS,
+    Evidence,
+    Finding,
+    Kind,
+    Regions,
+    find,
+    grants,
+    uses,
+    with_library,
+)
 from hami_monitor.metrics.watchdog_families import WatchdogStatus
 from hami_monitor.serve.rounds import Rounds
 from hamicommon.runtime.worker import HangError
@@ -36,6 +46,7 @@ class Watchdog:
         pods: Pods,
         rounds: Rounds,
         processes: Processes,
+        events: Events,
         monotonic_seconds: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepare; *monotonic_seconds* tells how long a finding has lasted."""
@@ -43,9 +54,11 @@ class Watchdog:
         self._pods = pods
         self._rounds = rounds
         self._processes = processes
+        self._events = events
         self._monotonic_seconds = monotonic_seconds
         self._seen = Seen()
         self._found: Counter[Kind] = Counter()
+        self._reported: Mapping[Finding, float] = {}
         self._problem = ""
         self._is_active = config.has_watchdog and has_nodes_pids()
         if config.has_watchdog and not self._is_active:
@@ -67,11 +80,12 @@ class Watchdog:
             return False
         self._report_problem("")
         before, self._seen = self._seen, see(self._seen, evidence, now_seconds)
-        told = {one.finding: sentence for one, sentence in evidence.items()}
-        for finding in self._seen.confirmed - before.confirmed:
-            self._found[finding.kind] += 1
-            pod = f"{finding.place.namespace}/{finding.place.pod}"
-            logger.warning("A container uses a device otherwise than granted", pod=pod, finding=told[finding])
+        new = self._seen.confirmed - before.confirmed
+        self._found.update(finding.kind for finding in new)
+        self._reported, due = to_report(self._reported, new, now_seconds)
+        sentences = {one.finding: sentence for one, sentence in evidence.items()}
+        for finding in due:
+            self._report(finding, sentences[finding])
         return not self._seen.is_settled
 
     async def _evidence(self, devices: Sequence[HostDevice]) -> dict[Evidence, str]:
@@ -94,6 +108,13 @@ class Watchdog:
         usages = self._rounds.usages()
         pids: dict[ContainerKey, frozenset[int]] = {key: usage.pids for key, usage in usages.items()}
         return Regions(pids, frozenset(self._rounds.regions.refusals))
+
+    def _report(self, finding: Finding, sentence: str) -> None:
+        place = finding.place
+        logger.warning(
+            "A container uses a device otherwise than granted", pod=f"{place.namespace}/{place.pod}", finding=sentence
+        )
+        self._events.warn(place.namespace, place.pod, place.pod_uid, EVENT_REASONS[finding.kind], sentence)
 
     def _report_problem(self, problem: str) -> None:
         if problem and not self._problem:

@@ -1,5 +1,7 @@
 """
-Decide when a finding counts: in two readings that are far enough apart, and in each between them.
+Decide when a finding counts, and when it is reported again.
+
+It counts in two readings that are far enough apart, and in each between them.
 
 A process that starts is listed by the driver and counted in its region at almost the same time, and one that ends may
 be listed a moment longer. Neither lasts.
@@ -12,6 +14,8 @@ from dataclasses import dataclass, field
 from hami_monitor.decide.watchdog.findings import Evidence, Finding
 
 LASTING_SECONDS = 3.0
+QUIET_SECONDS = 3600.0
+"""A finding that comes and goes, as of a container that restarts, is one Event in this time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,3 +38,14 @@ def see(before: Seen, evidence: Iterable[Evidence], now_seconds: float) -> Seen:
     lasting = {one.finding for one, seconds in since.items() if now_seconds - seconds >= LASTING_SECONDS}
     remaining = before.confirmed & {one.finding for one in since}
     return Seen(since, frozenset(lasting | remaining))
+
+
+def to_report(
+    reported: Mapping[Finding, float], confirmed: Iterable[Finding], now_seconds: float
+) -> tuple[Mapping[Finding, float], frozenset[Finding]]:
+    """
+    Return when each finding was *reported* last, without those of long ago, and which of *confirmed* to report now.
+    """
+    recent = {finding: seconds for finding, seconds in reported.items() if now_seconds - seconds < QUIET_SECONDS}
+    due = frozenset(confirmed) - recent.keys()
+    return recent | dict.fromkeys(due, now_seconds), due

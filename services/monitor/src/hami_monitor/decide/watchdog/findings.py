@@ -34,6 +34,14 @@ class Kind(Enum):
     NOT_IN_REGION = "not-in-region"
 
 
+EVENT_REASONS = {
+    Kind.MEMORY_ABOVE_GRANT: "MemoryAboveGrant",
+    Kind.DEVICE_NOT_GRANTED: "DeviceNotGranted",
+    Kind.LIBRARY_NOT_LOADED: "LibraryNotLoaded",
+    Kind.NOT_IN_REGION: "NotInRegion",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Program:
     """One program that a process runs: a later process with its pid is another one, and so is what it executes."""
