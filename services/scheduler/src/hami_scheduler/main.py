@@ -103,7 +103,10 @@ class Service:
             Refused(registry).count,
         )
         observed = Observed(
-            self.readiness.watch_ages, lambda: self.api.events_lost, lambda: self.context.sampled_filters
+            self.readiness.watch_ages,
+            lambda: self.api.events_lost,
+            lambda: self.context.sampled_filters,
+            self.readiness.is_leader,
         )
         limit = {"always": math.inf, "never": -1, "auto": DEVICE_SERIES_LIMIT}[config.device_metrics]
         registry.register(

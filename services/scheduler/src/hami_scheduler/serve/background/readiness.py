@@ -56,9 +56,13 @@ class Readiness:
         unsynced = self.unsynced()
         if unsynced:
             return unsynced
-        if self._config.must_lead and not self._leadership.is_leader(time.monotonic()):
+        if not self.is_leader():
             return f"the kube-scheduler on {self._config.hostname} does not hold the lease {self._config.lease_name}"
         return None
+
+    def is_leader(self) -> bool:
+        """Return whether this replica leads, or need not lead to decide."""
+        return not self._config.must_lead or self._leadership.is_leader(time.monotonic())
 
     def _replace_leases(self, leases: list[Object]) -> None:
         for lease in leases:

@@ -52,6 +52,7 @@ class Observed:
     """Per collection: seconds since the last message of the API server, and lists after the first."""
     events_lost: Callable[[], int]
     sampled_filters: Callable[[], int] = lambda: 0
+    is_leader: Callable[[], bool] = lambda: True
 
 
 class Verbs:
@@ -141,7 +142,14 @@ class ClusterCollector(Collector):
         return self._current()
 
     def collect(self) -> Iterator[Metric]:
-        """Yield every family."""
+        """Yield every family. Those of the cluster come only from the leader, so that a sum over replicas is right."""
+        is_leader = self._observed.is_leader()
+        if is_leader:
+            yield from self._cluster_families()
+        yield GaugeMetricFamily("hami_scheduler_leader", "1 for the replica that decides.", float(is_leader))
+        yield from self._own_families()
+
+    def _cluster_families(self) -> Iterator[Metric]:
         yield from self._type_families()
         has_devices = _device_count(self._cluster.ledger) <= self._device_limit
         if has_devices:
@@ -152,7 +160,6 @@ class ClusterCollector(Collector):
             "hami_scheduler_device_series", "1 while each device and share has its own series.", float(has_devices)
         )
         yield from self._quota_families()
-        yield from self._own_families()
 
     def _type_families(self) -> Iterator[Metric]:
         """Yield sums over all devices of a type; their number does not grow with the cluster."""
