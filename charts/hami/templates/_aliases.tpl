@@ -20,6 +20,11 @@ Every template begins with "hami.translate". The first one translates .Values, w
   {{- $notes = concat $notes (include . $source | trim | splitList "\n" | compact) -}}
 {{- end -}}
 {{- include "hami.checkContent" $source -}}
+{{- $lost := list -}}
+{{- range $notes }}{{ if contains " has no effect: " . }}{{ $lost = append $lost . }}{{ end }}{{ end -}}
+{{- if and .Values.strict $lost -}}
+  {{- fail (printf "strict=true, and these values have no effect: remove them\n- %s" (join "\n- " $lost)) -}}
+{{- end -}}
 {{- $_ := set .Values "hamiNotes" $notes -}}
 {{- end -}}
 {{- end -}}

@@ -227,6 +227,31 @@ def test_value_without_effect_is_named_and_changes_nothing() -> None:
     assert text() == text(*arguments)
 
 
+def test_strict_refuses_every_value_without_effect() -> None:
+    """Each is named with its reason, because Argo CD shows no notes."""
+    values: Json = {"strict": True}
+    for old in [*ALIASES["dropped"], *ALIASES["ignored"]]:
+        values = merged(values, nested(old, {"key": "one"} if isinstance(hami_default(old), dict) else "one"))
+    for old in ALIASES["replaced"]:
+        values = merged(values, nested(old, hami_default(old)))
+    values = merged(values, {"scheduler": {"kubeScheduler": {"image": {"pullPolicy": "IfNotPresent"}}}})
+
+    with pytest.raises(RefusedError, match="strict=true, and these values have no effect") as refused:
+        text(*given(values))
+
+    told = {*ALIASES["dropped"], *ALIASES["ignored"], *ALIASES["replaced"]} - {
+        "scheduler.kubeScheduler.image.pullPolicy"  # HAMi's default, which asks for nothing
+    }
+    assert told == {line[2:].partition(" ")[0] for line in str(refused.value).splitlines() if line.startswith("- ")}
+
+
+def test_strict_accepts_what_has_an_effect() -> None:
+    """Old names that are translated, and defaults that ask for nothing."""
+    values = {"devicePlugin": {"deviceSplitCount": 4, "hostPID": True}, "global": {"imagePullSecrets": ["login"]}}
+
+    assert text(*given(values | {"strict": True})) == text(*given(values))
+
+
 @pytest.mark.parametrize("version", HAMI_DEFAULTS)
 def test_notes_name_only_the_defaults_that_lose_an_effect(version: str) -> None:
     """A default that changes nothing is not worth a note."""
