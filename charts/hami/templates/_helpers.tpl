@@ -200,13 +200,43 @@ livenessProbe:
   timeoutSeconds: 10
 {{- end -}}
 
-{{/* The securityContext of Pods without access to their Node. */}}
+{{/* Not empty on OpenShift. */}}
+{{- define "hami.isOpenShift" -}}
+{{- if .Capabilities.APIVersions.Has "security.openshift.io/v1" }}true{{ end -}}
+{{- end -}}
+
+{{/* The securityContext of Pods without access to their Node. OpenShift's SCC restricted-v2 rejects a fixed user or group, and
+gives each namespace its own.
+Source: https://docs.redhat.com/en/documentation/openshift_container_platform/4.17/html/authentication_and_authorization/managing-pod-security-policies */}}
 {{- define "hami.unprivilegedPod" -}}
 runAsNonRoot: true
+{{- if not (include "hami.isOpenShift" .) }}
 runAsUser: 65532
 runAsGroup: 65532
 fsGroup: 65532
+{{- end }}
 seccompProfile: {type: RuntimeDefault}
+{{- end -}}
+
+{{/* On OpenShift, the right of a component to use folders of its Node as root. Argument: (list $ "component" values). */}}
+{{- define "hami.nodeConstraints" -}}
+{{- $root := index . 0 -}}
+{{- if include "hami.isOpenShift" $root }}
+---
+# The SCC privileged: no smaller one of OpenShift's allows hostPath and DAC_OVERRIDE.
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  {{- include "hami.metadata" (list $root (index . 1) (printf "%s-scc" (index . 1))) | nindent 2 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: ClusterRole
+  name: system:openshift:scc:privileged
+subjects:
+  - kind: ServiceAccount
+    name: {{ include "hami.serviceAccount" . }}
+    namespace: {{ include "hami.namespace" $root }}
+{{- end }}
 {{- end -}}
 
 {{/* The securityContext of their containers. */}}

@@ -122,6 +122,32 @@ def test_only_the_watchdog_sees_the_nodes_processes() -> None:
     assert not any(pod_spec(workload(name)).get("hostPID") for name in WORKLOADS if name != "monitor")
 
 
+OPENSHIFT = ("--api-versions", "security.openshift.io/v1")
+
+
+@pytest.mark.parametrize("component", ["webhook", "scheduler"])
+def test_openshift_chooses_the_user(component: str) -> None:
+    """Its SCC restricted-v2 rejects a Pod with a fixed user or group, and accepts the rest."""
+    plain, there = (pod_spec(one(*WORKLOADS[component], *more))["securityContext"] for more in ((), OPENSHIFT))
+
+    assert {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}} == there
+    assert there.items() < plain.items()
+
+
+def test_node_services_may_use_their_node_on_openshift() -> None:
+    """Only they get the SCC privileged, and only there."""
+
+    def bound(*more: str) -> set[str]:
+        return {
+            o["subjects"][0]["name"]
+            for o in objects(*more)
+            if o["kind"] == "RoleBinding" and o["roleRef"]["name"] == "system:openshift:scc:privileged"
+        }
+
+    assert set() == bound()
+    assert {"hami-device-plugin", "hami-monitor"} == bound(*OPENSHIFT)
+
+
 def test_users_security_context_replaces_the_default() -> None:
     """The default is not merged in; Kubernetes would reject it beside `privileged`."""
     context = {"privileged": True}
