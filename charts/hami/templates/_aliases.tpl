@@ -4,6 +4,9 @@ Every template begins with "hami.translate". The first one translates .Values, w
 
 {{- define "hami.translate" -}}
 {{- if not (hasKey .Values "hamiNotes") -}}
+{{- if not .Values.enabled -}}
+  {{- fail "enabled=false has an effect only as the condition of a dependency: to install nothing, do not install this chart; to leave out a part, set webhook.enabled, scheduler.enabled, devicePlugin.enabled or monitor.enabled" -}}
+{{- end -}}
 {{- $theirs := list -}}
 {{- range list "2.10" "2.9" "2.8" -}}
   {{- $theirs = append $theirs ($.Files.Get (printf "hami-defaults/%s.yaml" .) | fromYaml) -}}

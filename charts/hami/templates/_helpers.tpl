@@ -200,6 +200,11 @@ livenessProbe:
   timeoutSeconds: 10
 {{- end -}}
 
+{{/* A value as YAML, nothing if it is empty. */}}
+{{- define "hami.yaml" -}}
+{{- with . }}{{ toYaml . }}{{ end -}}
+{{- end -}}
+
 {{/* Not empty on OpenShift. */}}
 {{- define "hami.isOpenShift" -}}
 {{- if .Capabilities.APIVersions.Has "security.openshift.io/v1" }}true{{ end -}}

@@ -148,13 +148,6 @@ def test_node_services_may_use_their_node_on_openshift() -> None:
     assert {"hami-device-plugin", "hami-monitor"} == bound(*OPENSHIFT)
 
 
-def test_users_security_context_replaces_the_default() -> None:
-    """The default is not merged in; Kubernetes would reject it beside `privileged`."""
-    context = {"privileged": True}
-
-    assert context == container("devicePlugin", {"devicePlugin": {"securityContext": context}})["securityContext"]
-
-
 @COMPONENTS
 def test_changed_config_is_reloaded_or_restarts_its_pods(component: str) -> None:
     """Folders are mounted, because a single mounted file never changes; kube-scheduler reads its file once."""
@@ -197,6 +190,12 @@ CHOSEN: Json = {
     "tolerations": [{"operator": "Exists"}],
     "affinity": {"nodeAffinity": {}},
     "priorityClassName": "high",
+    "labels": {"owner": "three"},
+    "annotations": {"reloader": "four"},
+    "extraVolumes": [{"name": "more", "emptyDir": {}}],
+    "extraVolumeMounts": [{"name": "more", "mountPath": "/more"}],
+    "podSecurityContext": {"fsGroup": 7},
+    "securityContext": {"runAsUser": 8},
     "podLabels": {"team": "one"},
     "podAnnotations": {"note": "two"},
     "serviceAccount": {"create": False, "name": "theirs"},
@@ -213,6 +212,44 @@ def test_container_gets_the_users_additions(component: str) -> None:
     assert ["--v=4"] == made["args"][-1:]
     assert [{"name": "LANG", "value": "C"}] == made["env"][-1:]
     assert {"memory": "2Gi"} == made["resources"]["limits"]
+    assert {"name": "more", "mountPath": "/more"} in made["volumeMounts"]
+    assert {"name": "more", "emptyDir": {}} in pod_spec(workload(component, CHOSEN_FOR_ALL))["volumes"]
+
+
+@COMPONENTS
+def test_users_security_contexts_replace_the_defaults(component: str) -> None:
+    """Of the Pods and of every container. Merged, `privileged` would contradict the rest of the default."""
+    spec = pod_spec(workload(component, CHOSEN_FOR_ALL))
+
+    assert {"fsGroup": 7} == spec["securityContext"]
+    assert [{"runAsUser": 8}] * len(spec["containers"]) == [each["securityContext"] for each in spec["containers"]]
+
+
+def test_kube_scheduler_gets_the_users_additions() -> None:
+    """Its tracing or its plugins may need a file and a variable."""
+    more = {"extraEnv": [{"name": "LANG", "value": "C"}], "extraVolumeMounts": [{"name": "more", "mountPath": "/more"}]}
+    values: Json = {"scheduler": {"kubeScheduler": more, "extraVolumes": CHOSEN["extraVolumes"]}}
+    made = pod_spec(workload("scheduler", values))["containers"][0]
+
+    assert more == {"extraEnv": made["env"], "extraVolumeMounts": made["volumeMounts"][1:]}
+
+
+def test_webhook_can_use_the_nodes_network() -> None:
+    """Where the API server does not reach Pods; an update then never needs the same port twice on a Node."""
+    spec = workload("webhook", {"webhook": {"hostNetwork": True}})["spec"]
+
+    assert (True, "ClusterFirstWithHostNet") == tuple(
+        pod_spec({"spec": spec})[key] for key in ("hostNetwork", "dnsPolicy")
+    )
+    assert {"maxSurge": 0, "maxUnavailable": 1} == spec["strategy"]["rollingUpdate"]
+    assert "strategy" not in workload("webhook")["spec"]
+
+
+def test_umbrella_charts_have_a_condition() -> None:
+    """`enabled` is theirs; here false would install nothing and say nothing."""
+    assert text() == text("--set", "enabled=true")
+    with pytest.raises(RefusedError, match="enabled=false has an effect only as the condition of a dependency"):
+        text("--set", "enabled=false")
 
 
 @COMPONENTS
@@ -228,8 +265,10 @@ def test_pods_follow_the_users_placement(component: str) -> None:
 @COMPONENTS
 def test_pods_have_the_users_labels_and_annotations(component: str) -> None:
     """The user's labels cannot remove the label that the webhook ignores."""
-    metadata = workload(component, CHOSEN_FOR_ALL)["spec"]["template"]["metadata"]
+    made = workload(component, CHOSEN_FOR_ALL)
+    metadata = made["spec"]["template"]["metadata"]
 
+    assert ("three", "four") == (made["metadata"]["labels"]["owner"], made["metadata"]["annotations"]["reloader"])
     assert ("ignore", "one") == (metadata["labels"]["hami.io/webhook"], metadata["labels"]["team"])
     assert "two" == metadata["annotations"]["note"]
 
