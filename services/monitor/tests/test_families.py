@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from hami_monitor.decide.containers import ContainerKey
+from hami_monitor.decide.driver_use import DeviceUses, DriverUse
 from hami_monitor.decide.host import HostDevice
 from hami_monitor.decide.observation import Observation
 from hami_monitor.decide.pods import MonitoredPod
@@ -305,6 +306,28 @@ def test_records_are_shown_in_base_units_or_not_at_all(
 def test_block_for_a_higher_priority_is_shown(observation: Observation, expected: list[float]) -> None:
     """While the monitor holds the launches of a container back."""
     assert expected == [value for _, value in samples(observation)["hami_share_blocked"]]
+
+
+@pytest.mark.parametrize(
+    ("uses", "expected"),
+    [
+        pytest.param({"GPU-a": DeviceUses({KEY: DriverUse(3, 700, 0.25)})}, [700, 3, 0.25], id="counted"),
+        pytest.param({"GPU-a": DeviceUses()}, [0, 0, 0], id="not-used"),
+        pytest.param({"GPU-a": DeviceUses({KEY: DriverUse(1, None, None)})}, [None, 1, None], id="not-said"),
+        pytest.param({"GPU-b": DeviceUses()}, [None] * 3, id="device-that-cannot-be-read"),
+    ],
+)
+def test_driver_and_library_are_shown_beside_each_other(
+    uses: dict[str, DeviceUses], expected: list[float | None]
+) -> None:
+    """The driver's numbers have names of their own, and what it does not say is left out."""
+    names = ("driver_memory_bytes", "driver_processes", "busy_ratio")
+
+    found = samples(an_observation(driver_uses=uses))
+
+    rows = [[] if value is None else [(OWN_LABELS, value)] for value in expected]
+    assert rows == [found[f"hami_share_{name}"] for name in names]
+    assert [(SHARE_LABELS, 100)] == found["hami_vgpu_memory_used_bytes"]
 
 
 def test_share_shows_its_grant_and_its_processes() -> None:

@@ -12,17 +12,19 @@ from hami_monitor.adapters.kube import EVENTS_MAX, Events, Node, Pods
 from hami_monitor.adapters.nvml import Driver
 from hami_monitor.adapters.processes import Processes
 from hami_monitor.config import Config
+from hami_monitor.decide.containers import ContainerKey
 from hami_monitor.decide.watchdog.confirmation import QUIET_SECONDS
 from hami_monitor.decide.watchdog.control_groups import ContainerGroup
 from hami_monitor.decide.watchdog.findings import Kind
 from hami_monitor.serve import watchdog as module
 from hami_monitor.serve.monitor import Monitor
 from hamicommon.runtime.kube import Kube
+from hamicommon.runtime.worker import HangError
 from testbed.waiting import eventually
 
 from ..pod_server import PodServer, a_pod
 from ..region_files import HookPath, Process, a_region
-from .values import GPU_A, a_device
+from .values import GPU_A, MIB, a_device
 
 
 class Clock:
@@ -91,6 +93,27 @@ async def test_process_without_the_library_is_found_in_its_second_reading(
     assert {Kind.LIBRARY_NOT_LOADED: 1} == monitor.status().watchdog.found
     await monitor.watchdog.look([a_device({})])
     assert set() == shown(monitor)
+
+
+async def test_use_by_the_driver_is_shown_as_long_as_its_processes_are_known(
+    monitor: Monitor, sleeper: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside what its library counts; without the processes it is unknown, and not 0."""
+    monitor.driver.devices = (a_device({sleeper: 100}),)
+
+    def counted() -> list[int | None]:
+        return [uses.of(ContainerKey("u1", "main")).used_bytes for uses in monitor.observe().driver_uses.values()]
+
+    assert [] == counted()
+    await monitor.watchdog.look(monitor.driver.devices)
+    assert [100 * MIB] == counted()
+
+    async def hang(*_arguments: object) -> None:
+        raise HangError("no answer", is_first=True)
+
+    monkeypatch.setattr(Processes, "find", hang)
+    await monitor.watchdog.look(monitor.driver.devices)
+    assert [] == counted()
 
 
 async def test_finding_is_an_event_of_its_pod_once_an_hour(

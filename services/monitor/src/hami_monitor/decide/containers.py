@@ -9,6 +9,7 @@ Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/monitor/nvidia/cud
 from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 LIBRARY_NAME = "libvgpu.so"
 REGION_SUFFIX = ".cache"
@@ -19,9 +20,8 @@ FILE_NAMES_MAX = 128
 """Most names that are read from a directory; a container may fill its directory."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class ContainerKey:
-    """One container of one Pod, as in a directory name."""
+class ContainerKey(NamedTuple):
+    """One container of one Pod, as in a directory name. A tuple, because a scrape looks up a thousand of them."""
 
     pod_uid: str
     container: str

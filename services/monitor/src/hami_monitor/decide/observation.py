@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from hami_monitor.decide.containers import ContainerKey
+from hami_monitor.decide.driver_use import DeviceUses, DriverUse
 from hami_monitor.decide.grants import grants_of
 from hami_monitor.decide.host import HostDevice
 from hami_monitor.decide.pods import MonitoredPod
@@ -38,6 +39,8 @@ class Observation:
     host_devices: tuple[HostDevice, ...] = ()
     device_order: Mapping[str, int] = field(default_factory=dict)
     """Index of each UUID on the host, as the driver last reported it."""
+    driver_uses: Mapping[str, DeviceUses] = field(default_factory=dict)
+    """What the driver counts for containers, by UUID of the device; devices without it are left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,8 @@ class ShownDevice:
     """None if they are unknown: there is no region, or its library keeps none."""
     is_blocked: bool | None = None
     """Whether launches wait for a container of higher priority; None if the region cannot be read."""
+    driver: DriverUse | None = None
+    """What the driver counts; None if that is unknown."""
 
     @property
     def memory_limit_bytes(self) -> int:
@@ -84,6 +89,7 @@ def shown_devices(observation: Observation) -> Iterator[ShownDevice]:
                     idle_seconds=idle_seconds,
                     records=usage.records.get(share.uuid),
                     is_blocked=usage.is_blocked if is_known else None,
+                    driver=_driver_use(observation.driver_uses, share.uuid, key),
                 )
 
 
@@ -94,6 +100,10 @@ def mig_instances(observation: Observation) -> Iterator[tuple[Labels, Labels]]:
             if container in pod.shown and mig.mig_uuid is not None:
                 share = (pod.namespace, pod.name, container, str(mig.device_index), mig.gpu_uuid)
                 yield share, (mig.mig_uuid, mig.profile, str(mig.gpu_instance_id), str(mig.compute_instance_id))
+
+
+def _driver_use(uses: Mapping[str, DeviceUses], uuid: str, key: ContainerKey) -> DriverUse | None:
+    return uses[uuid].of(key) if uuid in uses else None
 
 
 def _in_order(shares: tuple[Share, ...], order: Mapping[str, int]) -> list[Share]:

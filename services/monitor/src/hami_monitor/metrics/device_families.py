@@ -165,6 +165,21 @@ SHARE_FAMILIES = (
         lambda shown: shown.processes,
     ),
     ShareFamily(
+        "hami_share_driver_memory_bytes",
+        "Device memory of the container's processes, as the driver counts it.",
+        lambda shown: None if shown.driver is None else shown.driver.used_bytes,
+    ),
+    ShareFamily(
+        "hami_share_driver_processes",
+        "Processes of the container that use the device, as the driver lists them.",
+        lambda shown: None if shown.driver is None else shown.driver.processes,
+    ),
+    ShareFamily(
+        "hami_share_busy_ratio",
+        "Device time of the container's kernels over the last interval, as the driver samples it.",
+        lambda shown: None if shown.driver is None else shown.driver.busy_ratio,
+    ),
+    ShareFamily(
         "hami_share_memory_peak_bytes",
         "Most device memory that the container has used since it started.",
         lambda shown: None if shown.records is None else shown.records.peak_bytes,

@@ -7,12 +7,13 @@ Neighbours: `rounds` and `driver_watch` are two of the loops, `hami_monitor.adap
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from hami_monitor.adapters.kube import Events, Node, Pods
 from hami_monitor.adapters.nvml import Driver
 from hami_monitor.adapters.processes import Processes
 from hami_monitor.config import Config
+from hami_monitor.decide.driver_use import DeviceUses, driver_uses
 from hami_monitor.decide.observation import Observation
 from hami_monitor.metrics.status import MonitorStatus
 from hami_monitor.serve.driver_watch import DriverWatch
@@ -62,7 +63,13 @@ class Monitor:
             refused=frozenset(self.rounds.regions.refusals),
             host_devices=self.driver.devices,
             device_order=self.driver.order,
+            driver_uses=self._driver_uses(),
         )
+
+    def _driver_uses(self) -> Mapping[str, DeviceUses]:
+        """Return what the driver counts for containers; empty if it is unknown which processes are theirs."""
+        processes = self.watchdog.processes
+        return {} if processes is None else driver_uses(self.driver.devices, processes, self._pods.owners())
 
     def status(self) -> MonitorStatus:
         """Return the monitor's own state."""

@@ -23,6 +23,7 @@ from hami_monitor.decide.watchdog.findings import (
     EVENT_REASONS,
     Evidence,
     Finding,
+    HostProcess,
     Kind,
     Regions,
     find,
@@ -56,6 +57,8 @@ class Watchdog:
         self._processes = processes
         self._events = events
         self._monotonic_seconds = monotonic_seconds
+        self.processes: Mapping[int, HostProcess] | None = None
+        """Those that the driver listed last, by pid; None if that is unknown."""
         self._seen = Seen()
         self._found: Counter[Kind] = Counter()
         self._reported: Mapping[Finding, float] = {}
@@ -76,6 +79,7 @@ class Watchdog:
         try:
             evidence = await self._evidence(devices)
         except HangError as error:
+            self.processes = None
             self._report_problem(str(error))
             return False
         self._report_problem("")
@@ -91,10 +95,12 @@ class Watchdog:
     async def _evidence(self, devices: Sequence[HostDevice]) -> dict[Evidence, str]:
         pids = sorted({process.pid for device in devices for process in device.processes})
         if not pids:
+            self.processes = {}
             return {}
         regions = self._regions()
         granted, owners = grants(self._pods.shown()), self._pods.owners()
-        found = uses(devices, await self._processes.find(pids), owners, self._exempt)
+        self.processes = await self._processes.find(pids)
+        found = uses(devices, self.processes, owners, self._exempt)
         limited = sorted({use.process.program.pid for use in with_library(found, granted)})
         try:
             processes = await self._processes.look_for_library(limited)

@@ -1,0 +1,82 @@
+"""
+Compute what the driver counts for each container, to show it beside what its library counts.
+
+Neighbours: `host` has the driver's numbers, `watchdog` tells whose a process is, `observation` shows both.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from hami_monitor.decide.containers import ContainerKey
+from hami_monitor.decide.host import DeviceProcess, HostDevice
+from hami_monitor.decide.watchdog.findings import HostProcess
+from hami_monitor.decide.watchdog.owners import PodOwner
+
+
+@dataclass(frozen=True, slots=True)
+class DriverUse:
+    """The use of one device by one container."""
+
+    processes: int = 0
+    used_bytes: int | None = 0
+    """None if the driver does not say it of any of the processes."""
+    busy_ratio: float | None = 0.0
+    """Device time of the processes' kernels since the reading before; None if the device does not say it."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceUses:
+    """The use of one device by all containers."""
+
+    containers: Mapping[ContainerKey, DriverUse] = field(default_factory=dict)
+    unused: DriverUse = DriverUse()
+    """Of any other container."""
+
+    def of(self, key: ContainerKey) -> DriverUse:
+        """Return the use by the container *key*."""
+        return self.containers.get(key, self.unused)
+
+
+def driver_uses(
+    devices: Iterable[HostDevice], processes: Mapping[int, HostProcess], owners: Mapping[str, PodOwner]
+) -> dict[str, DeviceUses]:
+    """
+    Return the uses of each of *devices* by UUID.
+
+    *processes* has those that the driver listed by pid, *owners* the Pods by UID.
+    """
+    return {device.uuid: _device_uses(device, processes, owners) for device in devices}
+
+
+def _device_uses(
+    device: HostDevice, processes: Mapping[int, HostProcess], owners: Mapping[str, PodOwner]
+) -> DeviceUses:
+    listed: dict[ContainerKey, list[DeviceProcess]] = defaultdict(list)
+    for one in device.processes:
+        key = _container(processes.get(one.pid), owners)
+        if key is not None:
+            listed[key].append(one)
+    # A device in MIG mode has no utilization, and then none of single processes.
+    has_samples = device.utilization_percent is not None
+    return DeviceUses(
+        {key: _sum(found, has_samples=has_samples) for key, found in listed.items()}, _sum((), has_samples=has_samples)
+    )
+
+
+def _container(process: HostProcess | None, owners: Mapping[str, PodOwner]) -> ContainerKey | None:
+    if process is None or process.group is None or process.group.pod_uid not in owners:
+        return None
+    name = owners[process.group.pod_uid].containers.get(process.group.container_id)
+    return None if name is None else ContainerKey(process.group.pod_uid, name)
+
+
+def _sum(found: Iterable[DeviceProcess], *, has_samples: bool) -> DriverUse:
+    processes = tuple(found)
+    used = [process.used_bytes for process in processes if process.used_bytes is not None]
+    busy_percent = sum(process.busy_percent or 0.0 for process in processes)
+    return DriverUse(
+        processes=len(processes),
+        used_bytes=sum(used) if used or not processes else None,
+        busy_ratio=busy_percent / 100 if has_samples else None,
+    )
