@@ -5,6 +5,7 @@ Owns the files of the container and its cgroup. The kubelet's runtime of the emb
 cluster. Neighbour: `programs` are what takes memory.
 """
 
+import json
 import os
 import re
 import shutil
@@ -12,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from drills.promises import LIBRARY, Enforced, Promise
+from drills.promises import DRIVER, LIBRARY, Enforced, Promise
 from hamicommon.wire.limits_file import DeviceLimits, LimitsFile, encode_limits_file
 from minicluster.kubelet.runtime import isolation
 from minicluster.kubelet.runtime.cdi import CdiCache
@@ -30,14 +31,9 @@ KINDS = [kind for kind in (isolation.MOUNT, isolation.USER) if isolation.probe(k
 _PLACE = "/usr/local/vgpu"
 _REGION = f"{_PLACE}/share.cache"
 _GROUPS = Path("/sys/fs/cgroup")
+_STAND_IN = "/pod/leaf"
 _RESULT = re.compile(r"^\d+: \d+$", re.MULTILINE)
 
-_SET_LIMIT = """
-import sys, pynvml
-pynvml.nvmlInit()
-limits = pynvml.c_nvmlSetMemoryLimits_v1_t(sys.argv[1].encode(), int(sys.argv[2]), int(sys.argv[2]))
-pynvml.nvmlDeviceSetMemoryLimits_v1(pynvml.nvmlDeviceGetHandleByIndex(0), limits)
-"""
 _READ_USE = """
 import pynvml
 pynvml.nvmlInit()
@@ -63,12 +59,13 @@ class Container:
         self._container: RunningContainer | None = None
         node = FakeNode.of("drilled", "Fake A", 16384, 1)
         node.write_hardware(folder / "hardware")
+        self._uuid = node.gpus[0].uuid
         self.mounts: list[Mount] = []
         """What the image has and the device plugin adds. Later ones cover earlier ones."""
         if enforced.by == LIBRARY:
-            self._preload_library(node.gpus[0].uuid)
+            self._preload_library()
         else:
-            self._let_driver_limit()
+            self._make_group()
 
     async def expect(self, script: str, results: int = 2) -> None:
         """Run a shell script until its programs have printed so many results, and check what was promised."""
@@ -76,7 +73,7 @@ class Container:
 
     async def _outcome(self, script: str, results: int) -> Promise:
         log = await self._run(script, results)
-        used_mib = int(self._ask_driver(_READ_USE))
+        used_mib = int(self._on_host([sys.executable, "-c", _READ_USE]))
         assert used_mib >= SHARE_MIB, f"the script took {used_mib} MiB, less than its share:\n{log}"
         return Promise.HOLDS if used_mib == SHARE_MIB else Promise.LEAVES
 
@@ -88,11 +85,13 @@ class Container:
         try:
             runtime = Runtime(self._folder, cdi, None, KINDS[0], with_pid_namespace=True)
             mounts = [*self.mounts, (str(VARIABLES_FILE), str(variables), True)]
-            argv = ["sh", "-c", self._entering() + _HOLD + script]
+            argv = ["sh", "-c", self._until_limited() + _HOLD + script]
             self._container = await runtime.start(Wanted("uid", "main", 0, argv, self._environment(), "/", mounts))
         finally:
             cdi.close()
         container = self._container
+        if self._enforced.by == DRIVER:
+            await self._limit()
 
         def has_printed() -> bool:
             return len(_RESULT.findall(container.log.read_text())) >= results or not container.is_running
@@ -116,12 +115,14 @@ class Container:
 
     # --- who holds the limit -----------------------------------------------------------------------------------------
 
-    def _preload_library(self, uuid: str) -> None:
+    def _preload_library(self) -> None:
         """Add what the device plugin mounts by identity."""
         (self._folder / "region").touch()
         (self._folder / "region").chmod(0o666)
         (self._folder / "limits").mkdir()
-        limits = LimitsFile({uuid: DeviceLimits(SHARE_MIB << 20, 100)}, {"CUDA_DEVICE_MEMORY_SHARED_CACHE": _REGION})
+        limits = LimitsFile(
+            {self._uuid: DeviceLimits(SHARE_MIB << 20, 100)}, {"CUDA_DEVICE_MEMORY_SHARED_CACHE": _REGION}
+        )
         (self._folder / "limits/limits").write_bytes(encode_limits_file(limits))
         (self._folder / "preload").write_text(f"{_PLACE}/libvgpu.so\n")
         self.mounts += [
@@ -136,21 +137,44 @@ class Container:
         """Mount no preload file, no library and no limits, as for a Pod that switched the library off."""
         self.mounts = []
 
-    def _let_driver_limit(self) -> None:
-        """Load a driver that holds limits, and let it hold the share for a cgroup of the container."""
+    def _make_group(self) -> None:
+        """Load a driver that holds limits, and make a cgroup for the container: a real one, or where none, a folder."""
         FakeDriver(self._folder / "hardware").load(version=FIRST_DRIVER_WITH_LIMITS)
         if os.access(_GROUPS / "cgroup.procs", os.W_OK) and (_GROUPS / "cgroup.controllers").exists():
-            self._group = _GROUPS / f"drill-{self._folder.name}"
+            self._group = _GROUPS / self._folder.name
             self._group.mkdir()
-            path = self._group
         else:
             stand_in = StandInCgroups(self._folder / "cgroup")
-            path = stand_in.create("/pod/leaf")
-            self._variables |= stand_in.variables("/pod/leaf")
-        self._ask_driver(_SET_LIMIT, str(path), str(SHARE_MIB << 20))
+            stand_in.create(_STAND_IN)
+            self._variables |= stand_in.variables(_STAND_IN)
 
-    def _entering(self) -> str:
-        return f"echo $$ >{self._group}/cgroup.procs\n" if self._group else ""
+    def _until_limited(self) -> str:
+        """Return what the first process does before its first instruction of its own, as it would below runc."""
+        if self._enforced.by != DRIVER:
+            return ""
+        entering = f"echo $$ >{self._group}/cgroup.procs\n" if self._group else ""
+        return f"{entering}until [ -e {self._folder}/limited ]; do sleep 0.02; done\n"
+
+    async def _limit(self) -> None:
+        """Run the hook that the container runtime would run now, and let the container go on."""
+        pid = int((self._folder / "pods/uid/main/pid").read_text())
+        command = [str(NATIVE / "hami-limit-hook"), "--driver-root", str(self._driver_root())]
+        if self._group:
+            group = self._group
+            await eventually((group / "cgroup.procs").read_text, f"the container is in {group}")
+        else:
+            shown = self._folder / f"proc/{pid}/cgroup"
+            shown.parent.mkdir(parents=True)
+            shown.write_text(f"0::{_STAND_IN}\n")
+            command += ["--proc", str(self._folder / "proc"), "--cgroup", str(self._folder / "cgroup")]
+        self._on_host([*command, f"{self._uuid}={SHARE_MIB << 20}"], json.dumps({"pid": pid}))
+        (self._folder / "limited").touch()
+
+    def _driver_root(self) -> Path:
+        root = self._folder / "driver"
+        (root / "usr/lib64").mkdir(parents=True)
+        (root / "usr/lib64/libnvidia-ml.so.1").symlink_to(DRIVER_LIBRARIES / "libnvidia-ml.so.1")
+        return root
 
     # --- programs ----------------------------------------------------------------------------------------------------
 
@@ -168,13 +192,16 @@ class Container:
             "FIRST": str(self._folder / "first"),
         }
 
-    def _ask_driver(self, program: str, *arguments: str) -> str:
-        """Run a program on the host that uses NVML."""
+    def _on_host(self, command: list[str], standard_input: str = "") -> str:
+        """Run a program as the Node's root, and return what it prints."""
         environment = {**os.environ, "LD_LIBRARY_PATH": str(DRIVER_LIBRARIES), **self._variables}
         environment.pop("FAKE_DRIVER_CGROUP", None)
         as_root = [] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user"]
-        command = [*as_root, sys.executable, "-c", program, *arguments]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+        done = subprocess.run(
+            [*as_root, *command], env=environment, input=standard_input, capture_output=True, text=True, check=False
+        )
+        assert 0 == done.returncode, done.stderr
+        return done.stdout
 
 
 def build_programs(folder: Path) -> None:

@@ -7,6 +7,8 @@ the cluster, and the same CDI device, files and image serve Pods of the kubelet 
 
 import asyncio
 import json
+import os
+import sys
 from collections.abc import AsyncIterator
 
 import pytest
@@ -15,7 +17,7 @@ import pytest_asyncio
 from controlplane import nvidia
 from controlplane.guest import kernel
 from controlplane.guest.node import GuestNode
-from harness.cluster import Settings
+from harness.cluster import ROOT, Settings
 from harness.manifests import IMAGE, SLEEP, a_pod
 from harness.real import IMAGES, RealCluster
 from testbed.hardware import FakeNode
@@ -30,6 +32,8 @@ NODE = FakeNode("node-v2", FakeNode.of("node-v2", "Tesla T4", 16384, 2).gpus, nv
 FOLDERS = ("/usr/local/vgpu", nvidia.CDI_FOLDER)
 RESOURCE = "nvidia.com/gpu"
 SECONDS = 120.0
+DRILLS_SECONDS = 500.0
+DRILLS = ("-m", "pytest", "drills", "-k", "driver", "--ignore=drills/test_pods.py", "-p", "no:cacheprovider", "-rs")
 MEMORY_BYTES = 256 * 2**20
 
 
@@ -97,3 +101,13 @@ async def test_container_with_a_share_has_its_leaf_group_on_cgroup_v2(node: Gues
     running = await asyncio.to_thread(node.guest.run, ["sh", "-c", processes, leaf])
 
     assert "sleep 1000 " == running
+
+
+async def test_driver_holds_the_share_in_every_drill_on_cgroup_v2(node: GuestNode) -> None:
+    """The limits are on real groups here: what SECURITY.md promises does not come from a stand-in."""
+    command = ["env", f"--chdir={ROOT}/e2e", sys.executable, *DRILLS]
+    environment = {"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"}
+
+    output = await asyncio.to_thread(node.guest.run, command, environment, DRILLS_SECONDS)
+
+    assert "skipped" not in output
