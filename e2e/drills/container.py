@@ -13,7 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from drills.promises import DRIVER, LIBRARY, Enforced, Promise
+from drills.promises import DRIVER, LIBRARY, Enforced, Promise, holds, leaves
+from drills.watchdog import findings
 from hamicommon.wire.limits_file import DeviceLimits, LimitsFile, encode_limits_file
 from minicluster.kubelet.runtime import isolation
 from minicluster.kubelet.runtime.cdi import CdiCache
@@ -37,8 +38,8 @@ _RESULT = re.compile(r"^\d+: \d+$", re.MULTILINE)
 _READ_USE = """
 import pynvml
 pynvml.nvmlInit()
-processes = pynvml.nvmlDeviceGetComputeRunningProcesses(pynvml.nvmlDeviceGetHandleByIndex(0))
-print(sum(process.usedGpuMemory for process in processes) >> 20)
+for process in pynvml.nvmlDeviceGetComputeRunningProcesses(pynvml.nvmlDeviceGetHandleByIndex(0)):
+    print(process.pid, process.usedGpuMemory)
 """
 _HOLD = 'hold() { "$@" >$FIRST & until [ -s $FIRST ]; do sleep 0.05; done; cat $FIRST; }\n'
 """`hold PROGRAM...` goes on when the program has printed a result, and lets it run."""
@@ -55,6 +56,7 @@ class Container:
     def __init__(self, folder: Path, programs: Path, enforced: Enforced) -> None:
         self._folder, self._programs, self._enforced = folder, programs, enforced
         self._variables = {"FAKE_DRIVER_DIR": str(folder / "hardware"), "FAKE_DRIVER_CONTEXT_MIB": "0"}
+        self._region: Path | None = None
         self._group: Path | None = None
         self._container: RunningContainer | None = None
         node = FakeNode.of("drilled", "Fake A", 16384, 1)
@@ -67,15 +69,20 @@ class Container:
         else:
             self._make_group()
 
-    async def expect(self, script: str, results: int = 2) -> None:
-        """Run a shell script until its programs have printed so many results, and check what was promised."""
-        assert self._enforced.promise is await self._outcome(script, results)
+    @property
+    def promise(self) -> Promise:
+        """What is promised of its programs."""
+        return self._enforced.promise
 
-    async def _outcome(self, script: str, results: int) -> Promise:
+    async def outcome(self, script: str, results: int = 2) -> Promise:
+        """Run a shell script until its programs have printed so many results, and return what they got in truth."""
         log = await self._run(script, results)
-        used_mib = int(self._on_host([sys.executable, "-c", _READ_USE]))
+        lines = self._on_host([sys.executable, "-c", _READ_USE]).splitlines()
+        used = {int(pid): int(count) for pid, count in map(str.split, lines)}
+        used_mib = sum(used.values()) >> 20
         assert used_mib >= SHARE_MIB, f"the script took {used_mib} MiB, less than its share:\n{log}"
-        return Promise.HOLDS if used_mib == SHARE_MIB else Promise.LEAVES
+        found = await findings(used, self._pid(), (self._uuid, SHARE_MIB), self._region)
+        return holds(*found) if used_mib == SHARE_MIB else leaves(*found)
 
     async def _run(self, script: str, results: int) -> str:
         variables = self._folder / "variables"
@@ -100,6 +107,10 @@ class Container:
         assert container.is_running, container.log.read_text()
         return container.log.read_text()
 
+    def _pid(self) -> int:
+        """Return the pid of the container's first process on the Node."""
+        return int((self._folder / "pods/uid/main/pid").read_text())
+
     async def remove(self) -> None:
         """Kill its processes, and remove its cgroup."""
         if self._container is not None:
@@ -117,8 +128,9 @@ class Container:
 
     def _preload_library(self) -> None:
         """Add what the device plugin mounts by identity."""
-        (self._folder / "region").touch()
-        (self._folder / "region").chmod(0o666)
+        self._region = self._folder / "region"
+        self._region.touch()
+        self._region.chmod(0o666)
         (self._folder / "limits").mkdir()
         limits = LimitsFile(
             {self._uuid: DeviceLimits(SHARE_MIB << 20, 100)}, {"CUDA_DEVICE_MEMORY_SHARED_CACHE": _REGION}
@@ -128,14 +140,14 @@ class Container:
         self.mounts += [
             (_PLACE, isolation.memory(["mode=0777"]), False),
             (f"{_PLACE}/libvgpu.so", str(NATIVE / "libvgpu.so"), True),
-            (_REGION, str(self._folder / "region"), False),
+            (_REGION, str(self._region), False),
             (f"{_PLACE}/limits", str(self._folder / "limits"), True),
             (isolation.PRELOAD, str(self._folder / "preload"), True),
         ]
 
     def leave_out_library(self) -> None:
         """Mount no preload file, no library and no limits, as for a Pod that switched the library off."""
-        self.mounts = []
+        self.mounts, self._region = [], None
 
     def _make_group(self) -> None:
         """Load a driver that holds limits, and make a cgroup for the container: a real one, or where none, a folder."""
@@ -157,7 +169,7 @@ class Container:
 
     async def _limit(self) -> None:
         """Run the hook that the container runtime would run now, and let the container go on."""
-        pid = int((self._folder / "pods/uid/main/pid").read_text())
+        pid = self._pid()
         command = [str(NATIVE / "hami-limit-hook"), "--driver-root", str(self._driver_root())]
         if self._group:
             group = self._group

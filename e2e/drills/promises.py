@@ -6,7 +6,6 @@ Owns the words of the table in SECURITY.md. Neighbour: `container` finds out wha
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any, TypeVar
 
 import pytest
@@ -14,20 +13,42 @@ import pytest
 LIBRARY, DRIVER = "library", "driver"
 """Who holds the limit on memory: `libvgpu.so` in the container, or the driver by the container's cgroup."""
 
+ABOVE_GRANT, NOT_LOADED, NOT_IN_REGION = "memory-above-grant", "library-not-loaded", "not-in-region"
+"""What the monitor's watchdog finds, as its metric says."""
+
 Test = TypeVar("Test", bound=Callable[..., Any])
 
 
-class Promise(Enum):
-    """What a program gets. The values are the cells of the table."""
+@dataclass(frozen=True)
+class Promise:
+    """What a program gets."""
 
-    HOLDS = "holds"
-    """All of the share can be allocated, and no byte more."""
-    LEAVES = "leaves"
-    """More can be allocated. The driver's list of processes shows it."""
-    UNLIMITED = "takes any device of the Node"
-    """There is no share."""
-    REJECTED = "the Pod is rejected"
-    """No container starts."""
+    outcome: str
+    """What the table says of it."""
+    found: frozenset[str] = frozenset()
+    """The kinds of findings of the monitor's watchdog."""
+
+    def __str__(self) -> str:
+        """Return the cell of the table."""
+        return self.outcome + "".join(f", `{kind}`" for kind in sorted(self.found))
+
+
+HOLDS = Promise("holds")
+"""All of the share can be allocated, and no byte more."""
+UNLIMITED = Promise("takes any device of the Node")
+"""There is no share."""
+REJECTED = Promise("the Pod is rejected")
+"""No container starts."""
+
+
+def holds(*found: str) -> Promise:
+    """Return HOLDS, although the watchdog reports the program."""
+    return Promise(HOLDS.outcome, frozenset(found))
+
+
+def leaves(*found: str) -> Promise:
+    """Return the promise that more can be allocated, and that the watchdog finds this."""
+    return Promise("leaves", frozenset(found))
 
 
 @dataclass(frozen=True)

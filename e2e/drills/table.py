@@ -33,7 +33,7 @@ def render() -> str:
 
 def _row(drill: Drill) -> str:
     promises = drill.promises
-    return f"| {drill.program} | {promises[LIBRARY].value} | {promises[DRIVER].value} | {drill.because} |\n"
+    return f"| {drill.program} | {promises[LIBRARY]} | {promises[DRIVER]} | {drill.because} |\n"
 
 
 def replaced(page: str) -> str:

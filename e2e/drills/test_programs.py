@@ -8,44 +8,46 @@ from pathlib import Path
 import pytest
 
 from drills.container import Container
-from drills.promises import Promise, drill
+from drills.promises import ABOVE_GRANT, HOLDS, NOT_IN_REGION, NOT_LOADED, drill, leaves
 
 
-@drill("statically linked program", library=Promise.LEAVES, driver=Promise.HOLDS)
+@drill("statically linked program", library=leaves(ABOVE_GRANT, NOT_LOADED), driver=HOLDS)
 async def test_static_program(container: Container, programs: Path) -> None:
     """It has no dynamic linker, so nothing is preloaded."""
     if not (programs / "static").exists():
         pytest.skip("the C compiler cannot link statically")
-    await container.expect("exec $STATIC 1100 1000")
+    assert container.promise == await container.outcome("exec $STATIC 1100 1000")
 
 
-@drill("program for musl, or with its own dynamic linker", library=Promise.LEAVES, driver=Promise.HOLDS)
+@drill("program for musl, or with its own dynamic linker", library=leaves(ABOVE_GRANT, NOT_LOADED), driver=HOLDS)
 async def test_other_dynamic_linker(container: Container) -> None:
     """Only glibc's dynamic linker reads /etc/ld.so.preload."""
-    await container.expect("exec $LOADER 1100 1000")
+    assert container.promise == await container.outcome("exec $LOADER 1100 1000")
 
 
-@drill("RTLD_DEEPBIND", library=Promise.LEAVES, driver=Promise.HOLDS)
+@drill("RTLD_DEEPBIND", library=leaves(ABOVE_GRANT, NOT_IN_REGION), driver=HOLDS)
 async def test_deep_binding(container: Container) -> None:
     """A library that is opened so finds the C library's dlsym before the preloaded one."""
-    await container.expect("exec $DEEPBIND 1100 1000")
+    assert container.promise == await container.outcome("exec $DEEPBIND 1100 1000")
 
 
-@drill("dlmopen", library=Promise.LEAVES, driver=Promise.HOLDS)
+@drill("dlmopen", library=leaves(ABOVE_GRANT, NOT_IN_REGION), driver=HOLDS)
 async def test_other_linker_namespace(container: Container) -> None:
     """Nothing is preloaded into another namespace of the dynamic linker."""
-    await container.expect("exec $DLMOPEN 1100 1000")
+    assert container.promise == await container.outcome("exec $DLMOPEN 1100 1000")
 
 
-@drill("setuid program beside others", library=Promise.LEAVES, driver=Promise.HOLDS)
+@drill("setuid program beside others", library=leaves(NOT_IN_REGION), driver=HOLDS)
 async def test_setuid_program(container: Container) -> None:
     """It opens no file that its caller could have named, so it keeps to the share by itself and not with others."""
     if os.geteuid() != 0:
         pytest.skip("only root can make a program that runs as root")
-    await container.expect("hold $TAKE 600; setpriv --reuid=65534 --clear-groups $SETUID 600 400", results=3)
+    assert container.promise == await container.outcome(
+        "hold $TAKE 600; setpriv --reuid=65534 --clear-groups $SETUID 600 400", results=3
+    )
 
 
-@drill("managed memory", library=Promise.HOLDS, driver=Promise.LEAVES)
+@drill("managed memory", library=HOLDS, driver=leaves(ABOVE_GRANT))
 async def test_managed_memory(container: Container) -> None:
     """The driver does not count memory that it may move to the host."""
-    await container.expect("exec $TAKE managed 1100 1000")
+    assert container.promise == await container.outcome("exec $TAKE managed 1100 1000")

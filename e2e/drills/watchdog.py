@@ -1,0 +1,79 @@
+"""
+What the monitor's watchdog would find about a drilled container.
+
+Owns how the pids that the driver lists become those of the machine: the fake driver lists a process by its pid in the
+container. Everything else is read and decided by the monitor's own code.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from hami_monitor.adapters.processes import Processes
+from hami_monitor.adapters.region_file import RegionFile, RegionRefusedError, RegionUnusedError
+from hami_monitor.decide.containers import ContainerKey
+from hami_monitor.decide.host import DeviceProcess, HostDevice
+from hami_monitor.decide.pods import MonitoredPod
+from hami_monitor.decide.watchdog.control_groups import ContainerGroup
+from hami_monitor.decide.watchdog.findings import HostProcess, Regions, find, grants, uses
+from hami_monitor.decide.watchdog.owners import PodOwner
+from hamicommon.model import Share
+
+KEY = ContainerKey("uid", "main")
+_DRIVER = "/libcuda.so.1"
+
+
+async def findings(
+    listed: Mapping[int, int], first_pid: int, share: tuple[str, int], region: Path | None
+) -> frozenset[str]:
+    """
+    Return the kinds of findings about the container whose first process is *first_pid*.
+
+    *listed* is what the driver says: the bytes of each process, by its pid in the container. *share* is a device and
+    MiB. Without a *region* the container was given no library.
+    """
+    processes = Processes(find_container=lambda _: ContainerGroup(KEY.pod_uid, "id"))
+    known = await processes.find(pid for pid in _below(first_pid) if _uses_driver(pid))
+    own = {process.own_pid: pid for pid, process in known.items()}
+    known = await processes.look_for_library(known)
+    return _decide({own[pid]: used for pid, used in listed.items()}, known, share, region)
+
+
+def _decide(
+    used: Mapping[int, int], known: Mapping[int, HostProcess], share: tuple[str, int], region: Path | None
+) -> frozenset[str]:
+    uuid, memory_mib = share
+    device = HostDevice(0, uuid, "Fake", processes=tuple(DeviceProcess(pid, count) for pid, count in used.items()))
+    without_library = frozenset() if region else frozenset({KEY.container})
+    owner = PodOwner("ns", "p", {"id": KEY.container}, without_library)
+    shares = {KEY.container: (Share(uuid, "NVIDIA", memory_mib, 0),)}
+    pod = MonitoredPod(KEY.pod_uid, "ns", "p", (KEY.container,), frozenset({KEY.container}), shares)
+    found = uses([device], known, {KEY.pod_uid: owner}, ())
+    return frozenset(evidence.finding.kind.value for evidence in find(found, grants([pod]), _regions(region)))
+
+
+def _regions(path: Path | None) -> Regions:
+    if path is None:
+        return Regions()
+    try:
+        region = RegionFile.open(path)
+        try:
+            return Regions({KEY: region.sums(region.state().slot_count, [0]).pids})
+        finally:
+            region.close()
+    except RegionUnusedError:
+        return Regions()
+    except RegionRefusedError:
+        return Regions(unread=[KEY])
+
+
+def _below(pid: int) -> Iterator[int]:
+    """Yield *pid* and its descendants."""
+    yield pid
+    with suppress(OSError):
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            yield from _below(int(child))
+
+
+def _uses_driver(pid: int) -> bool:
+    return _DRIVER in Path(f"/proc/{pid}/maps").read_text()
