@@ -93,6 +93,10 @@ class Cluster(ABC):
     def counted(self) -> AbstractAsyncContextManager[Requests]:
         """Count the API server's requests during a block. The counter is filled when the block ends."""
 
+    @abstractmethod
+    async def pid(self, part: str) -> int:
+        """Return the pid on this machine of the only process of *part*, a service of a Node."""
+
     # --- nodes -----------------------------------------------------------------------------------------------------
 
     @abstractmethod
@@ -110,6 +114,14 @@ class Cluster(ABC):
     @abstractmethod
     def cdi_folder(self, node: str) -> Path:
         """Return the folder where the Node's container runtime reads CDI specs."""
+
+    @abstractmethod
+    def driver_folder(self, node: str) -> Path:
+        """Return the folder of the Node's fake driver, FAKE_DRIVER_DIR."""
+
+    @abstractmethod
+    def device_plugins_folder(self, node: str) -> Path:
+        """Return the folder with the sockets of the Node's kubelet and plugins, and the kubelet's checkpoint."""
 
     async def node_ready(self, node: str, timeout_seconds: float = 20.0) -> None:
         """Wait until *node* has allocatable devices and an inventory."""

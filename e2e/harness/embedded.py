@@ -118,6 +118,10 @@ class EmbeddedCluster(Cluster):
             if not process.is_running:
                 await self.restart(name)
 
+    async def pid(self, part: str) -> int:
+        """Return that of the process."""
+        return self.processes[part].pid
+
     async def metrics(self, part: str) -> str:
         """Return the metrics of the service *part*."""
         address = f"http://127.0.0.1:{self._metrics_port(part)}/metrics"
@@ -159,6 +163,14 @@ class EmbeddedCluster(Cluster):
     def cdi_folder(self, node: str) -> Path:
         """Return a folder below the Node's folder."""
         return self.folder / node / "cdi"
+
+    def driver_folder(self, node: str) -> Path:
+        """Return a folder below the Node's folder."""
+        return self.folder / node / "hardware"
+
+    def device_plugins_folder(self, node: str) -> Path:
+        """Return a folder below the Node's folder."""
+        return self.folder / node / "device-plugins"
 
     # --- parts -----------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from controlplane import nvidia
 from controlplane.cluster import ControlPlane
 from controlplane.machines.machine import MachineError
 from controlplane.programs.build import DEFAULT_KUBERNETES
@@ -195,6 +196,11 @@ class RealCluster(Cluster):
 
     # --- the interface of Cluster ----------------------------------------------------------------------------------
 
+    async def pid(self, part: str) -> int:
+        """Find it by its container."""
+        [(pod, status)] = await self._containers(part)
+        return self._pid(pod, status)
+
     async def metrics(self, part: str) -> str:
         """Read them through the API server's proxy, because this machine is not in the Pod network."""
         found = await self._containers(part)
@@ -248,6 +254,14 @@ class RealCluster(Cluster):
     def cdi_folder(self, node: str) -> Path:
         """Return where this machine keeps the Node's folder."""
         return self.control_plane.node(node).path("/var/run/cdi")
+
+    def driver_folder(self, node: str) -> Path:
+        """Return where this machine keeps the Node's folder."""
+        return self.control_plane.node(node).path(nvidia.HARDWARE)
+
+    def device_plugins_folder(self, node: str) -> Path:
+        """Return where this machine keeps the Node's folder."""
+        return self.control_plane.node(node).path("/var/lib/kubelet/device-plugins")
 
     async def use_namespace(self, name: str) -> None:
         """Create it, and wait for its ServiceAccount, which every Pod needs."""

@@ -49,7 +49,7 @@ from hamicommon.runtime.kube import Kube
 from hamicommon.runtime.nvml import Nvml, NvmlError
 from hamicommon.vendors import nvidia
 
-VERSIONS_SECONDS = 30.0
+LOOK_SECONDS = 30.0
 POLL_SECONDS = 0.5
 PROBE_SECONDS = 30.0
 """How long a starting kubelet may take to answer before the session falls back to the lock."""
@@ -113,6 +113,8 @@ class Session:
         """Set when the kubelet can call; the three above are set before."""
         self._decided_for: tuple[str, ...] = ()
         """Versions of the runtime and the kubelet when the mode was chosen."""
+        self._lacked: str | None = None
+        """What identity allocation lacked when the mode was chosen."""
         self._end: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     @property
@@ -237,7 +239,7 @@ class Session:
             group.create_task(self._node_loop.reconcile(lambda: self._devices, self._cards.annotations))
             group.create_task(self._node_loop.keep_library())
             group.create_task(self._node_loop.keep_directories())
-            group.create_task(self._watch_versions())
+            group.create_task(self._watch_node())
             group.create_task(self._links.run())
             group.create_task(self._driver_part.keep(self._uuids, self.end))
             group.create_task(self._driver_part.check())
@@ -290,7 +292,7 @@ class Session:
             node = await self._view.wait_node(lambda node: bool(versions(node)))
             problem = await self._identity_problem()
         mode = choose(self._config.allocation, node, problem)
-        self._decided_for = versions(node)
+        self._decided_for, self._lacked = versions(node), problem
         logger.info("Allocations find their Pod", by=mode.name, because=mode.reason)
         for name in (IDENTITY, LOCK):
             self._metrics.mode.labels(name).set(mode.name == name)
@@ -304,16 +306,20 @@ class Session:
         """
         deadline = time.monotonic() + PROBE_SECONDS
         while True:
-            try:
-                await self._resources.listed()
-                await asyncio.to_thread(check_form, self._config.plugin_directory / FILE_NAME)
-                await asyncio.to_thread(Path(self._config.cdi_root).mkdir, parents=True, exist_ok=True)
-            except (HamiError, OSError) as error:
-                if time.monotonic() > deadline:
-                    return str(error)
-                await asyncio.sleep(POLL_SECONDS)
-            else:
-                return None
+            problem = await self._probe()
+            if problem is None or time.monotonic() > deadline:
+                return problem
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def _probe(self) -> str | None:
+        """Return what identity allocation lacks at this moment; None if it has all."""
+        try:
+            await self._resources.listed()
+            await asyncio.to_thread(check_form, self._config.plugin_directory / FILE_NAME)
+            await asyncio.to_thread(Path(self._config.cdi_root).mkdir, parents=True, exist_ok=True)
+        except (HamiError, OSError) as error:
+            return str(error)
+        return None
 
     def _prepare(self, mode: Mode) -> None:
         """Create the parts that answer the kubelet and update the Node."""
@@ -385,14 +391,20 @@ class Session:
         await self._kubelet_loop.run(lambda: self._view.node, self._count_healthy)
         self.end("kubelet")
 
-    async def _watch_versions(self) -> None:
-        """End the session when the Node reports other versions; spell replicas again that no Pod holds any more."""
+    async def _watch_node(self) -> None:
+        """End the session when the mode may be another one; spell replicas again that no Pod holds any more."""
         while True:
-            await asyncio.sleep(VERSIONS_SECONDS)
-            if self._config.allocation == AUTO and versions(self._view.node) not in ((), self._decided_for):
+            await asyncio.sleep(LOOK_SECONDS)
+            if self._config.allocation == AUTO and await self._is_mode_open():
                 self.end("node")
             if self._server is not None:
                 self._server.offer(self._replicas())
+
+    async def _is_mode_open(self) -> bool:
+        """Return whether the Node reports other versions, or has what identity allocation lacked."""
+        if versions(self._view.node) not in ((), self._decided_for):
+            return True
+        return self._lacked is not None and await self._probe() is None
 
     def _offer(self) -> None:
         """Offer the devices as they are now to the kubelet and in the Node's annotation."""
