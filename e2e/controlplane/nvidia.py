@@ -134,6 +134,13 @@ def install_driver(machine: Machine, libraries: Path, hardware: FakeNode) -> Non
     draft.rename(root)
 
 
+def upgrade_driver(machine: Machine, libraries: Path, hardware: FakeNode) -> None:
+    """Install the driver's files again, with the version that is loaded now, as NVIDIA's driver container does."""
+    root = machine.path(DRIVER_ROOT)
+    root.rename(root.with_name("driver.old"))
+    install_driver(machine, libraries, hardware)
+
+
 def lay_out(root: Path, libraries: Path, hardware: Path, devices: int) -> None:
     """
     Make the root of a driver for *devices* devices, with copies of the fake driver's *libraries*.
