@@ -4,10 +4,14 @@ The watchdog on real processes and region files; only the driver's list is the t
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
+from threading import Event
 
 import pytest
+from structlog.testing import capture_logs
 
+from hami_monitor.adapters import processes as processes_module
 from hami_monitor.adapters.kube import EVENTS_MAX, Events, Node, Pods
 from hami_monitor.adapters.nvml import Driver
 from hami_monitor.adapters.processes import Processes
@@ -17,6 +21,7 @@ from hami_monitor.decide.watchdog.confirmation import QUIET_SECONDS
 from hami_monitor.decide.watchdog.control_groups import ContainerGroup
 from hami_monitor.decide.watchdog.findings import Kind
 from hami_monitor.serve import watchdog as module
+from hami_monitor.serve.driver_watch import DriverWatch
 from hami_monitor.serve.monitor import Monitor
 from hamicommon.runtime.kube import Kube
 from hamicommon.runtime.worker import HangError
@@ -24,7 +29,7 @@ from testbed.waiting import eventually
 
 from ..pod_server import PodServer, a_pod
 from ..region_files import HookPath, Process, a_region
-from .values import GPU_A, MIB, a_device
+from .values import GPU_A, GPU_B, MIB, a_device
 
 
 class Clock:
@@ -137,6 +142,55 @@ async def test_finding_is_an_event_of_its_pod_once_an_hour(
     sentence = f"Process {sleeper} of container main {problem}"
     assert [("u1", "Warning", "LibraryNotLoaded", sentence)] * 2 == found
     assert {Kind.LIBRARY_NOT_LOADED: 4} == monitor.status().watchdog.found
+
+
+async def test_process_that_delays_the_reading_of_its_mappings_hides_nothing(
+    monitor: Monitor, sleeper: int, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is said once, and the other comparisons go on; the library is looked for again when it has let go."""
+    lets_go = Event()
+    monkeypatch.setattr(processes_module, "_map_library", lambda pids: lets_go.wait(60) and dict.fromkeys(pids, True))
+    monkeypatch.setattr(processes_module, "CALL_SECONDS", 0.1)
+    device = a_device({sleeper: 100})
+    with capture_logs() as logs:
+        for _ in range(3):
+            await monitor.watchdog.look([device, a_device({sleeper: 100}, GPU_B)])
+            clock.seconds += 3
+    lets_go.set()
+
+    assert {Kind.DEVICE_NOT_GRANTED, Kind.NOT_IN_REGION} == shown(monitor)
+    assert ["mappings"] == [line["what"] for line in logs if line["event"] == "The watchdog cannot read"]
+
+
+class ReadOften(DriverWatch):
+    """Readings of no devices, the third of which fails; `waits` are the seconds between them, which do not pass."""
+
+    waits: list[float]
+
+    async def _read(self) -> str | None:
+        return "lost" if len(self.waits) == 2 else None
+
+    async def _wait(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        if len(self.waits) == 4:
+            raise asyncio.CancelledError
+
+
+async def test_next_reading_follows_soon_while_a_finding_is_not_settled(monitor: Monitor) -> None:
+    """Five seconds and three: so a process is named within ten, and a driver that is lost is not asked more often."""
+    answers = iter((True, False, True, True))
+
+    async def look(_devices: object) -> bool:
+        return next(answers)
+
+    watch = ReadOften(Driver(), monitor.driver._node, 5.0, look)
+    watch._node.seen = {"metadata": {"name": "n1"}}
+    watch.waits = []
+    with suppress(asyncio.CancelledError):
+        await watch.run()
+
+    assert watch.waits[2] >= 5
+    assert [3.0, 5.0, 3.0] == [watch.waits[0], watch.waits[1], watch.waits[3]]
 
 
 async def test_events_beyond_the_queue_are_lost(pod_server: PodServer, tmp_path: Path) -> None:

@@ -40,7 +40,8 @@ class DriverWatch:
         """
         Read *driver* every *interval_seconds* unless *node* forbids it, once `run` is awaited.
 
-        Each reading is given to *look*, which returns whether the next one shall follow soon.
+        Each reading is given to *look*, which returns whether the next one shall follow soon. It is empty while the
+        driver does not answer.
         """
         self._driver = driver
         self._node = node
@@ -66,9 +67,9 @@ class DriverWatch:
         while True:
             problem = await self._read()
             self._report(problem)
+            is_more_wanted = await self._look(self.devices)
             if problem is None:
                 backoff.reset()
-                is_more_wanted = await self._look(self.devices)
                 longest = SOON_SECONDS if is_more_wanted else self._interval_seconds
                 await self._wait(min(longest, self._interval_seconds))
             else:

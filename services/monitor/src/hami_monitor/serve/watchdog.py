@@ -62,7 +62,8 @@ class Watchdog:
         self._seen = Seen()
         self._found: Counter[Kind] = Counter()
         self._reported: Mapping[Finding, float] = {}
-        self._problem = ""
+        self._problems: dict[str, str] = {}
+        """What the kernel does not answer now, by what was asked."""
         self._is_active = config.has_watchdog and has_nodes_pids()
         if config.has_watchdog and not self._is_active:
             logger.warning("No watchdog: the monitor is not in the Node's pid namespace (hostPID)")
@@ -80,9 +81,9 @@ class Watchdog:
             evidence = await self._evidence(devices)
         except HangError as error:
             self.processes = None
-            self._report_problem(str(error))
+            self._report_problem("processes", str(error))
             return False
-        self._report_problem("")
+        self._report_problem("processes", "")
         before, self._seen = self._seen, see(self._seen, evidence, now_seconds)
         new = self._seen.confirmed - before.confirmed
         self._found.update(finding.kind for finding in new)
@@ -105,8 +106,9 @@ class Watchdog:
         try:
             processes = await self._processes.look_for_library(limited)
         except HangError as error:
-            self._report_problem(str(error))
+            self._report_problem("mappings", str(error))
         else:
+            self._report_problem("mappings", "")
             found = uses(devices, processes, owners, self._exempt)
         return find(found, granted, regions)
 
@@ -122,7 +124,7 @@ class Watchdog:
         )
         self._events.warn(place.namespace, place.pod, place.pod_uid, EVENT_REASONS[finding.kind], sentence)
 
-    def _report_problem(self, problem: str) -> None:
-        if problem and not self._problem:
-            logger.warning("The watchdog cannot read processes", error=problem)
-        self._problem = problem
+    def _report_problem(self, what: str, problem: str) -> None:
+        if problem and not self._problems.get(what):
+            logger.warning("The watchdog cannot read", what=what, error=problem)
+        self._problems[what] = problem
