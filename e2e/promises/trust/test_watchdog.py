@@ -1,0 +1,123 @@
+"""
+A container that uses a device otherwise than granted is named on the Node and on its Pod, and an honest one never is.
+"""
+
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from prometheus_client.parser import text_string_to_metric_families
+
+from harness.cluster import Cluster, ClusterOf, Settings
+from harness.embedded import EmbeddedCluster
+from harness.manifests import a_pod
+from minicluster.client import Object
+from testbed.hardware import FakeNode
+from testbed.waiting import eventually
+
+pytestmark = pytest.mark.embedded_only
+"""On the real cluster the fake driver lists pids of the containers' own namespaces, which no driver does."""
+
+NODE = FakeNode.of("node-watched", "NVIDIA A100-SXM4-40GB", 40960, 2)
+MONITOR = f"monitor-{NODE.name}"
+DEADLINE_SECONDS = 60.0
+HONEST_ROUNDS = 15
+"""Rounds of a second each."""
+
+BESIDE_EACH_OTHER = """
+while true; do
+  for seconds in 0.1 0.5 1; do gpu-hold --mib 50 --seconds $seconds & done
+  wait
+done
+"""
+FORKS = """
+import os
+from workloads.gpu_hold import main
+while os.fork():
+    os.wait()
+main(["--mib=50", "--seconds=1"])
+"""
+WITHOUT_LIBRARY = "unset LD_PRELOAD; mount --bind /dev/null /etc/ld.so.preload; exec gpu-hold --mib"
+SHARE: dict[str, Any] = {"gpu": 1, "gpumem": 1000}
+ALL_DEVICES = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def watched(cluster_of: ClusterOf) -> AsyncIterator[Cluster]:
+    """A cluster with one Node, whose monitor knows the containers of processes and reads the driver each second."""
+    async with cluster_of((NODE,), Settings()) as cluster:
+        assert isinstance(cluster, EmbeddedCluster)
+        monitor = cluster.processes[MONITOR]
+        monitor.kill()
+        program = Path(__file__).with_name("monitor_of_shims.py")
+        monitor.argv = [sys.executable, str(program), *monitor.argv[1:], "--feedback-interval=1s"]
+        monitor.environment = {**monitor.environment, "KUBELET_ROOT": str(cluster.folder / NODE.name)}
+        await cluster.restart(MONITOR)
+        yield cluster
+
+
+def a_shell(name: str, script: str, **limits: Any) -> Object:
+    """Return a Pod that runs *script*."""
+    return a_pod(name, command=("sh", "-c", script), **limits)
+
+
+async def samples(cluster: Cluster, name: str) -> list[tuple[dict[str, str], float]]:
+    """Return labels and value of each sample of the monitor with this *name*."""
+    families = text_string_to_metric_families(await cluster.metrics(MONITOR))
+    return [(one.labels, one.value) for family in families for one in family.samples if one.name == name]
+
+
+async def rounds(cluster: Cluster) -> float:
+    """Return how many rounds the monitor has ended."""
+    [(_, value)] = await samples(cluster, "hami_monitor_rounds_total")
+    return value
+
+
+async def test_only_containers_outside_their_grants_are_named(watched: Cluster) -> None:
+    """Each with its kind, beside containers that start, fork and restart processes all the time."""
+    honest = [
+        a_shell("restarts", "exec gpu-hold --mib 50 --seconds 0.5", **SHARE),
+        a_shell("starts", BESIDE_EACH_OTHER, **SHARE),
+        a_pod("forks", command=("python3", "-c", FORKS), **SHARE),
+        a_pod("fills", command=("gpu-hold", "--mib", "800"), **SHARE),
+    ]
+    uninvited = a_pod("uninvited", spec={"nodeName": NODE.name})
+    uninvited["spec"]["containers"][0]["env"] = ALL_DEVICES
+    outside = [
+        (a_shell("bypass", f"{WITHOUT_LIBRARY} 100", **SHARE), {"library-not-loaded": "LibraryNotLoaded"}),
+        (
+            a_shell("greedy", f"{WITHOUT_LIBRARY} 3000", **SHARE),
+            {"library-not-loaded": "LibraryNotLoaded", "memory-above-grant": "MemoryAboveGrant"},
+        ),
+        (uninvited, {"device-not-granted": "DeviceNotGranted"}),
+    ]
+    expected = {(pod["metadata"]["name"], kind) for pod, kinds in outside for kind in kinds}
+
+    for pod in (*honest, *(pod for pod, _ in outside)):
+        await watched.create(pod)
+
+    async def named() -> set[tuple[str, str]]:
+        shown = await samples(watched, "hami_monitor_watchdog_findings")
+        return {(labels["pod"], labels["kind"]) for labels, _ in shown}
+
+    async def all_named() -> bool:
+        return await named() >= expected
+
+    await eventually(all_named, f"{expected} are named", DEADLINE_SECONDS)
+    last = await rounds(watched) + HONEST_ROUNDS
+
+    async def enough() -> bool:
+        return await rounds(watched) >= last
+
+    await eventually(enough, f"{HONEST_ROUNDS} more rounds", 4 * DEADLINE_SECONDS)
+    assert expected == await named()
+    found = await samples(watched, "hami_monitor_watchdog_found_total")
+    assert Counter(kind for _, kind in expected) == Counter({labels["kind"]: int(value) for labels, value in found})
+    for pod, kinds in outside:
+        name = pod["metadata"]["name"]
+        events = [event for event in await watched.events(name) if event["source"].get("component") == "hami-monitor"]
+        assert sorted(kinds.values()) == sorted(event["reason"] for event in events)
