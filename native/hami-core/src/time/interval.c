@@ -30,6 +30,42 @@ static struct hami_interval *take(void)
     return interval;
 }
 
+/* Add to what is queued; negative to take away. */
+static void count(struct hami_intervals *intervals, int device, int64_t ns, int launches)
+{
+    struct hami_meter *meter = &hami_meters[device];
+
+    intervals->queued_ns += (uint64_t)ns;
+    intervals->queued_launches += (unsigned)launches;
+    if (intervals->is_uncounted)
+        return;
+    meter->queued_ns += (uint64_t)ns;
+    meter->queued_launches += (unsigned)launches;
+}
+
+static void set_uncounted(struct hami_intervals *intervals, int device, bool is_uncounted)
+{
+    struct hami_meter *meter = &hami_meters[device];
+
+    if (is_uncounted == intervals->is_uncounted)
+        return;
+    intervals->is_uncounted = is_uncounted;
+    meter->queued_ns += is_uncounted ? -intervals->queued_ns : intervals->queued_ns;
+    meter->queued_launches += is_uncounted ? -intervals->queued_launches : intervals->queued_launches;
+}
+
+void hami_intervals_note_wait(struct hami_intervals *intervals, int device)
+{
+    intervals->waits++;
+    set_uncounted(intervals, device, true);
+}
+
+static void become_first(struct hami_intervals *intervals, struct hami_interval *interval, uint64_t now_ns)
+{
+    intervals->first = interval;
+    intervals->moved_ns = now_ns;
+}
+
 void hami_interval_add(struct hami_intervals *intervals, const struct hami_device_now *now, const struct hami_interval *filled)
 {
     int device = now->device;
@@ -48,14 +84,12 @@ void hami_interval_add(struct hami_intervals *intervals, const struct hami_devic
     interval->prepaid_ns = hami_meter_believed(device, filled->prepaid_ns);
     interval->standing_ns = filled->prepaid_ns - interval->prepaid_ns;
     hami_event_hold(interval->to);
-    if (!meter->queued_launches)
-        meter->progress_ns = now->ns;
-    meter->queued_ns += interval->queued_ns;
-    meter->queued_launches += interval->launches;
+    interval->waits = intervals->waits;
+    count(intervals, device, (int64_t)interval->queued_ns, (int)interval->launches);
     if (intervals->first)
         intervals->last->next = interval;
     else
-        intervals->first = interval;
+        become_first(intervals, interval, now->ns);
     intervals->last = interval;
 }
 
@@ -65,21 +99,19 @@ static uint64_t debited(const struct hami_interval *interval)
     return interval->estimate_ns + interval->due_ns;
 }
 
-static void drop_first(struct hami_intervals *intervals, int device)
+static void drop_first(struct hami_intervals *intervals, int device, uint64_t now_ns)
 {
-    struct hami_meter *meter = &hami_meters[device];
     struct hami_interval *interval = intervals->first;
 
     if (interval->is_aside)
         hami_meter_end_aside(&(struct hami_device_now){.device = device}, debited(interval));
-    intervals->first = interval->next;
+    become_first(intervals, interval->next, now_ns);
     hami_event_drop(interval->from);
     hami_event_drop(interval->to);
     if (interval->kernel)
         atomic_store_explicit(&interval->kernel->probed_at_ns, 0, memory_order_relaxed);
     hami_meter_count(device, interval->standing_ns + interval->prepaid_ns);
-    meter->queued_ns -= interval->queued_ns;
-    meter->queued_launches -= interval->launches;
+    count(intervals, device, -(int64_t)interval->queued_ns, -(int)interval->launches);
     interval->next = unused;
     unused = interval;
 }
@@ -87,12 +119,13 @@ static void drop_first(struct hami_intervals *intervals, int device)
 void hami_intervals_drop(struct hami_intervals *intervals, int device)
 {
     while (intervals->first)
-        drop_first(intervals, device);
+        drop_first(intervals, device, 0);
 }
 
 /* Account for the part of the estimate that is kept, as far as the work is done. */
-static void progress(struct hami_interval *interval, int device, uint64_t done_ns)
+static void progress(struct hami_intervals *intervals, int device, uint64_t done_ns)
 {
+    struct hami_interval *interval = intervals->first;
     uint64_t parts = interval->queued_ns / PROGRESS_NS;
     uint64_t standing =
         done_ns == interval->queued_ns || !parts ? interval->standing_ns : interval->standing_ns / parts * (done_ns / PROGRESS_NS);
@@ -100,13 +133,14 @@ static void progress(struct hami_interval *interval, int device, uint64_t done_n
     hami_meter_count(device, standing);
     interval->standing_ns -= standing;
     interval->queued_ns -= done_ns;
-    hami_meters[device].queued_ns -= done_ns;
+    count(intervals, device, -(int64_t)done_ns, 0);
 }
 
-static void pay(struct hami_interval *interval, const struct hami_device_now *now, uint64_t from_ns, uint64_t to_ns)
+static void pay(struct hami_intervals *intervals, const struct hami_device_now *now, uint64_t from_ns, uint64_t to_ns)
 {
-    uint64_t begin = interval->paid_until_ns ? interval->paid_until_ns : from_ns, before = interval->due_ns;
-    uint64_t cost = hami_meter_pay(now->device, begin, to_ns, &interval->prepaid_ns, &interval->due_ns);
+    struct hami_interval *interval = intervals->first;
+    uint64_t since = interval->paid_until_ns ? interval->paid_until_ns : from_ns, before = interval->due_ns;
+    uint64_t cost = hami_meter_pay(now->device, since, to_ns, &interval->prepaid_ns, &interval->due_ns);
     uint64_t done = cost < interval->queued_ns ? cost : interval->queued_ns;
 
     if (interval->is_aside) {
@@ -116,9 +150,9 @@ static void pay(struct hami_interval *interval, const struct hami_device_now *no
         hami_meter_debit(now, (int64_t)(interval->due_ns - before));
     }
     interval->cost_ns += cost;
-    interval->own_ns += hami_meter_own(now->device, begin, to_ns);
-    progress(interval, now->device, done);
-    interval->paid_until_ns = to_ns > begin ? to_ns : begin;
+    interval->own_ns += hami_meter_own(now->device, since, to_ns);
+    progress(intervals, now->device, done);
+    interval->paid_until_ns = to_ns > since ? to_ns : since;
 }
 
 /*
@@ -144,13 +178,14 @@ static void learn_kernel(const struct hami_interval *interval, int device, uint6
 }
 
 /* The advance of a launch of unknown cost says nothing about its kind; its measured cost does. */
-static void end(struct hami_interval *interval, const struct hami_device_now *now, uint64_t from_ns, uint64_t to_ns)
+static void end(struct hami_intervals *intervals, const struct hami_device_now *now, uint64_t from_ns, uint64_t to_ns)
 {
+    struct hami_interval *interval = intervals->first;
     int device = now->device;
     bool is_probe =
         interval->kernel && (interval->is_aside || !atomic_load_explicit(&interval->kernel->cost_ns, memory_order_relaxed));
 
-    pay(interval, now, from_ns, to_ns);
+    pay(intervals, now, from_ns, to_ns);
     if (interval->kernel)
         learn_kernel(interval, device, to_ns - from_ns);
     if (is_probe)
@@ -163,17 +198,20 @@ static void end(struct hami_interval *interval, const struct hami_device_now *no
         hami_meter_end_aside(now, debited(interval));
     interval->is_aside = false;
     hami_meters[device].progress_ns = now->ns;
+    if (from_ns > hami_meters[device].ended_from_ns)
+        hami_meters[device].ended_from_ns = from_ns;
 }
 
 /*
  * Charge an interval that still runs. If it has run for long, launches stop waiting for it, except those of its kind: they are
  * expected to run for as long.
  */
-static void collect_running(struct hami_interval *interval, const struct hami_device_now *now, uint64_t from_ns)
+static void collect_running(struct hami_intervals *intervals, const struct hami_device_now *now, uint64_t from_ns)
 {
+    struct hami_interval *interval = intervals->first;
     uint64_t length_ns = now->ns > from_ns ? now->ns - from_ns : 0;
 
-    pay(interval, now, from_ns, now->ns);
+    pay(intervals, now, from_ns, now->ns);
     if (length_ns < HAMI_PATIENCE_NS)
         return;
     if (interval->kernel)
@@ -182,30 +220,61 @@ static void collect_running(struct hami_interval *interval, const struct hami_de
     interval->is_aside = true;
 }
 
-/* Returns false if the device has not reached the interval's end. An interval whose events cannot be read keeps its estimates. */
-static bool collect(struct hami_interval *interval, const struct hami_device_now *now, const struct hami_event *tail,
+/* The device has reached an interval's begin: its stream moves on, and has passed what was queued before it. */
+static void begin(struct hami_intervals *intervals, uint64_t from_ns)
+{
+    struct hami_interval *interval = intervals->first;
+
+    intervals->passed_waits = interval->waits;
+    if (from_ns > intervals->moved_ns)
+        intervals->moved_ns = from_ns;
+    if (interval->kernel)
+        atomic_store_explicit(&interval->kernel->is_probe_running, true, memory_order_relaxed);
+}
+
+/*
+ * Collect the first interval. Returns false if the device has not reached its end. An interval whose events cannot be read keeps
+ * its estimates.
+ */
+static bool collect(struct hami_intervals *intervals, const struct hami_device_now *now, const struct hami_event *tail,
                     uint64_t *idle_ns)
 {
+    struct hami_interval *interval = intervals->first;
     uint64_t from = 0, to = 0;
     enum hami_event_state begun = hami_event_ask(interval->from, &from);
     enum hami_event_state ended = begun == HAMI_EVENT_REACHED ? hami_event_ask(interval->to, &to) : begun;
 
+    if (begun == HAMI_EVENT_REACHED)
+        begin(intervals, from);
     if (ended == HAMI_EVENT_REACHED) {
         to = to > from ? to : from;
-        end(interval, now, from, to);
+        end(intervals, now, from, to);
         if (interval->to == tail)
             *idle_ns = to;
     } else if (ended == HAMI_EVENT_AHEAD && begun == HAMI_EVENT_REACHED) {
-        collect_running(interval, now, from);
+        collect_running(intervals, now, from);
     } else if (ended == HAMI_EVENT_LOST) {
         hami_meter_guess(interval->kernel);
     }
     return ended != HAMI_EVENT_AHEAD;
 }
 
+/*
+ * Whether the first interval may be held back. It is slow, and nothing else ends either, or what began after it has ended, so it
+ * does not wait for its turn on the device.
+ */
+static bool may_be_held(const struct hami_intervals *intervals, const struct hami_device_now *now)
+{
+    const struct hami_meter *meter = &hami_meters[now->device];
+
+    return intervals->first && now->ns - intervals->moved_ns >= HAMI_PATIENCE_NS &&
+           (now->ns - meter->progress_ns >= HAMI_PATIENCE_NS || meter->ended_from_ns > intervals->moved_ns);
+}
+
 void hami_intervals_collect(struct hami_intervals *intervals, const struct hami_device_now *now, const struct hami_event *tail,
                             uint64_t *idle_ns)
 {
-    while (intervals->first && collect(intervals->first, now, tail, idle_ns))
-        drop_first(intervals, now->device);
+    while (intervals->first && collect(intervals, now, tail, idle_ns))
+        drop_first(intervals, now->device, now->ns);
+    set_uncounted(intervals, now->device, hami_intervals_may_wait(intervals) || may_be_held(intervals, now));
 }

@@ -29,12 +29,31 @@ struct hami_interval {
     bool is_aside; /* it runs for so long that launches do not wait for it */
     uint64_t cost_ns, own_ns; /* its cost so far, and what it would be for this process alone */
     unsigned launches;
+    uint64_t waits; /* how many were queued before it */
     struct hami_interval *next;
 };
 
+/*
+ * The queue counts for the device (struct hami_meter) while it moves on by itself. It does not while its stream has a host function
+ * or another stream's event ahead, or did not move for HAMI_PATIENCE_NS although it was not the device that was busy with others.
+ */
 struct hami_intervals {
     struct hami_interval *first, *last;
+    uint64_t queued_ns;
+    unsigned queued_launches;
+    uint64_t waits, passed_waits; /* host functions and events that were queued, and that the device has passed for certain */
+    uint64_t moved_ns; /* when the first interval began, or became the first */
+    bool is_uncounted;
 };
+
+/* Note that a host function, or a wait for an event, is queued behind the queue. */
+void hami_intervals_note_wait(struct hami_intervals *intervals, int device);
+
+/* Whether such a wait may be ahead. */
+static inline bool hami_intervals_may_wait(const struct hami_intervals *intervals)
+{
+    return intervals->waits != intervals->passed_waits;
+}
 
 /* Add an interval. Takes over the caller's `from` and holds `to`. */
 void hami_interval_add(struct hami_intervals *intervals, const struct hami_device_now *now, const struct hami_interval *interval);

@@ -1,6 +1,5 @@
 /*
- * The hooks of kernel launches, and of the ends of streams. Hooks of graph launches are in graph.c, because graphs also take
- * memory.
+ * The hooks of kernel launches. Hooks of graph launches are in graph.c, because graphs also take memory.
  */
 #include "hooks.h"
 #include "limiter.h"
@@ -112,24 +111,4 @@ HAMI_EXPORT CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *la
         if (timed[index].from)
             hami_limiter_leave(&timed[index], result);
     return result;
-}
-
-#define END_STREAM(symbol, stream)                          \
-    do {                                                    \
-        __typeof__(&symbol) real_ = HAMI_REAL_CUDA(symbol); \
-                                                            \
-        if (!real_)                                         \
-            return CUDA_ERROR_NOT_FOUND;                    \
-        hami_limiter_end_stream(stream);                    \
-        return real_(stream);                               \
-    } while (0)
-
-HAMI_EXPORT CUresult cuStreamDestroy(CUstream stream)
-{
-    END_STREAM(cuStreamDestroy, stream);
-}
-
-HAMI_EXPORT CUresult cuStreamDestroy_v2(CUstream stream)
-{
-    END_STREAM(cuStreamDestroy_v2, stream);
 }

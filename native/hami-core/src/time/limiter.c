@@ -99,12 +99,12 @@ static void new_second(struct hami_region *region, uint64_t second)
     hami_priority_note_time(region, second);
 }
 
-/* Return the explicit handle of a launch's stream. */
-static CUstream handle_of(const struct hami_launch *launch)
+/* Return the explicit handle of a stream. */
+static CUstream handle_of(CUstream stream, bool is_per_thread)
 {
-    if (launch->stream)
-        return launch->stream;
-    return launch->is_per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+    if (stream)
+        return stream;
+    return is_per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
 }
 
 /*
@@ -146,21 +146,19 @@ static uint64_t clamp(uint64_t value, uint64_t least, uint64_t most)
 }
 
 /* Return how long the launch must wait; 0 if it may start. */
-static uint64_t wait_ns(const struct hami_device_now *now, const struct hami_kernel *kernel)
+static uint64_t wait_ns(const struct hami_stream *stream, const struct hami_device_now *now, const struct hami_kernel *kernel)
 {
     int device = now->device;
     uint64_t now_ns = now->ns;
     const struct hami_meter *meter = &hami_meters[device];
     const _Atomic uint64_t *paid_at = hami_meter_bucket(device, now_ns);
-    uint64_t probed = atomic_load_explicit(&kernel->probed_at_ns, memory_order_relaxed);
     uint64_t wait;
 
     if (!paid_at)
         return 0;
-    if (!atomic_load_explicit(&kernel->cost_ns, memory_order_relaxed) && probed && now_ns - probed < HAMI_PATIENCE_NS)
+    if (hami_stream_awaits_probe(stream, kernel, now_ns))
         return DEVICE_SLEEP_NS;
-    if ((meter->queued_ns >= QUEUED_MAX_NS || meter->queued_launches >= QUEUED_MAX_LAUNCHES) &&
-        now_ns - meter->progress_ns < HAMI_PATIENCE_NS)
+    if (meter->queued_ns >= QUEUED_MAX_NS || meter->queued_launches >= QUEUED_MAX_LAUNCHES)
         return DEVICE_SLEEP_NS;
     wait = hami_bucket_wait_ns(paid_at, now_ns);
     if (!wait && (hami_bucket_kept_ns(paid_at, now_ns) > ENOUGH_FOR_ALL_NS || !hami_meter_must_yield(device, now_ns)))
@@ -171,14 +169,14 @@ static uint64_t wait_ns(const struct hami_device_now *now, const struct hami_ker
 }
 
 /* Return the stream with an id, made if necessary; NULL if its device is unknown. */
-static struct hami_stream *stream_with(uint64_t id, const struct hami_launch *launch, CUstream handle)
+static struct hami_stream *stream_with(uint64_t id, CUstream handle)
 {
     struct hami_stream *stream = hami_stream_find(id);
     int device;
 
     if (stream)
         return stream;
-    device = hami_device_of_stream(launch->stream, launch->is_per_thread);
+    device = hami_device_of_stream(handle, false);
     return device < 0 ? NULL : hami_stream_make(id, device, handle, hami_current_context());
 }
 
@@ -191,7 +189,7 @@ struct attempted {
 /* Try to start a launch; the caller holds the lock. */
 static struct attempted attempt(const struct hami_launch *launch, CUstream handle, uint64_t id, struct hami_timed_launch *timed)
 {
-    struct hami_stream *stream = stream_with(id, launch, handle);
+    struct hami_stream *stream = stream_with(id, handle);
     struct hami_device_now now;
     struct hami_kernel *kernel;
     struct hami_limits limits;
@@ -204,12 +202,12 @@ static struct attempted attempt(const struct hami_launch *launch, CUstream handl
         return (struct attempted){0};
     kernel = hami_kernel_find(&hami_kernels, hami_kernel_key(launch->handle, stream->device, launch->blocks, launch->threads));
     hami_stream_settle(stream, &now);
-    wait = wait_ns(&now, kernel);
+    wait = wait_ns(stream, &now, kernel);
     if (wait) {
         hami_streams_pause(&now, stream);
         read_limits(&limits);
         hami_streams_collect(stream->device, &limits, now.ns);
-        wait = wait_ns(&now, kernel);
+        wait = wait_ns(stream, &now, kernel);
     }
     if (!wait) {
         hami_meter_pass(stream->device, now.ns + LATE_NS);
@@ -230,7 +228,7 @@ static void sleep_before(const struct attempted *next, bool is_first)
 /* For launches that need the clock: the stream's lease is used up, or the cost of the kernel or the stream itself is unknown. */
 static void __attribute__((noinline)) pass_by_the_clock(const struct hami_launch *launch, struct hami_timed_launch *timed)
 {
-    CUstream handle = handle_of(launch);
+    CUstream handle = handle_of(launch->stream, launch->is_per_thread);
     uint64_t id = id_of(handle);
     struct attempted last;
     bool is_first = true;
@@ -253,7 +251,7 @@ static void __attribute__((noinline)) pass_by_the_clock(const struct hami_launch
 
 static bool pass_on_lease(const struct hami_launch *launch)
 {
-    struct hami_stream *stream = hami_stream_find(probable_id_of(handle_of(launch)));
+    struct hami_stream *stream = hami_stream_find(probable_id_of(handle_of(launch->stream, launch->is_per_thread)));
     const struct hami_kernel *kernel;
     uint64_t estimate;
 
@@ -308,6 +306,36 @@ void hami_limiter_leave(struct hami_timed_launch *timed, CUresult result)
     hami_stream_end_timed(timed, result == CUDA_SUCCESS, &now);
     hami_restore_capture_mode(mode);
     pthread_mutex_unlock(&hami_meter_mutex);
+}
+
+static void __attribute__((noinline)) note_wait(CUstream handle)
+{
+    uint64_t id = id_of(handle);
+    struct hami_stream *stream;
+    struct hami_device_now now;
+    int mode;
+
+    if (hami_is_capturing(handle, false))
+        return;
+    pthread_mutex_lock(&hami_meter_mutex);
+    mode = hami_relax_capture_mode();
+    stream = stream_with(id, handle);
+    if (stream) {
+        now = hami_stream_now(stream, percent_of(stream->device), hami_now_ns());
+        hami_stream_note_wait(stream, &now);
+    }
+    hami_restore_capture_mode(mode);
+    pthread_mutex_unlock(&hami_meter_mutex);
+}
+
+void hami_limiter_note_wait(CUstream stream, bool is_per_thread)
+{
+    const struct hami_region *region = hami_region();
+
+    if (region && !atomic_load_explicit(&looked_second, memory_order_relaxed))
+        look_for_limits();
+    if (region && is_limiting(region) && !hami_inside)
+        note_wait(handle_of(stream, is_per_thread));
 }
 
 void hami_limiter_end_stream(CUstream stream)

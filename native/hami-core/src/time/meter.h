@@ -41,9 +41,11 @@ struct hami_device_now {
 struct hami_meter {
     /* What a nanosecond of a kernel costs, as a fixed-point number: HAMI_ONE if nothing overlaps. 0 stands for HAMI_ONE. */
     _Atomic uint64_t factor;
-    uint64_t queued_ns; /* estimates of what the device has not done */
+    /* Estimates of what the device has not done and does by itself (struct hami_intervals). */
+    uint64_t queued_ns;
     unsigned queued_launches;
-    uint64_t progress_ns; /* when an interval last ended, or nothing was queued */
+    uint64_t progress_ns; /* when an interval last ended */
+    uint64_t ended_from_ns; /* the latest begin of those that ended */
     uint64_t paused_ns; /* when launches last had to wait */
     uint64_t set_aside_ns; /* what was debited for launches that others do not wait for */
     _Atomic uint64_t own_ns; /* all that this process was charged; read without the lock */

@@ -149,8 +149,11 @@ static void begin_timed(struct hami_stream *stream, struct hami_kernel *kernel, 
     timed->kernel = kernel;
     timed->prepaid_ns = prepaid_ns;
     stream->untimed_ns = 0;
-    if (!is_known)
-        atomic_store_explicit(&kernel->probed_at_ns, now->ns, memory_order_relaxed);
+    if (is_known)
+        return;
+    atomic_store_explicit(&kernel->is_probe_running, false, memory_order_relaxed);
+    atomic_store_explicit(&kernel->probe_stream, (uint16_t)(stream - hami_streams), memory_order_relaxed);
+    atomic_store_explicit(&kernel->probed_at_ns, now->ns, memory_order_relaxed);
 }
 
 static bool is_pausing(int device, uint64_t now_ns)
@@ -161,9 +164,12 @@ static bool is_pausing(int device, uint64_t now_ns)
 void hami_stream_launch(struct hami_stream *stream, struct hami_kernel *kernel, const struct hami_device_now *now,
                         struct hami_timed_launch *timed)
 {
-    uint64_t known = hami_meter_estimate(&hami_meters[stream->device], kernel);
-    uint64_t estimate = known ? known : ADVANCE_NS;
+    uint64_t known, estimate;
 
+    if (hami_intervals_may_wait(&stream->intervals))
+        hami_meter_guess(kernel);
+    known = hami_meter_estimate(&hami_meters[stream->device], kernel);
+    estimate = known ? known : ADVANCE_NS;
     if (is_idle(stream, now->ns) || !stream->tail)
         keep_estimates(stream, now->ns);
     timed->from = NULL;
@@ -178,6 +184,23 @@ void hami_stream_launch(struct hami_stream *stream, struct hami_kernel *kernel, 
         stream->open_launches++;
     }
     stream->granted_ns = now->ns;
+}
+
+void hami_stream_note_wait(struct hami_stream *stream, const struct hami_device_now *now)
+{
+    hami_stream_settle(stream, now);
+    keep_estimates(stream, now->ns);
+    hami_intervals_note_wait(&stream->intervals, stream->device);
+}
+
+bool hami_stream_awaits_probe(const struct hami_stream *stream, const struct hami_kernel *kernel, uint64_t now_ns)
+{
+    uint64_t probed = atomic_load_explicit(&kernel->probed_at_ns, memory_order_relaxed);
+
+    return probed && !atomic_load_explicit(&kernel->cost_ns, memory_order_relaxed) && now_ns - probed < HAMI_PATIENCE_NS &&
+           !hami_intervals_may_wait(&stream->intervals) &&
+           (atomic_load_explicit(&kernel->is_probe_running, memory_order_relaxed) ||
+            atomic_load_explicit(&kernel->probe_stream, memory_order_relaxed) == stream - hami_streams);
 }
 
 void hami_stream_end_timed(struct hami_timed_launch *timed, bool is_launched, const struct hami_device_now *now)

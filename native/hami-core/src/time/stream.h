@@ -100,6 +100,18 @@ void hami_stream_launch(struct hami_stream *stream, struct hami_kernel *kernel, 
 void hami_stream_end_timed(struct hami_timed_launch *timed, bool is_launched, const struct hami_device_now *now);
 
 /*
+ * Note that a host function or a wait for an event is about to be queued. What is launched later on the stream may wait for
+ * anything, so nothing waits for it.
+ */
+void hami_stream_note_wait(struct hami_stream *stream, const struct hami_device_now *now);
+
+/*
+ * Whether a launch waits until the cost of its kind is known. Not if the launch that will tell it is on another stream and has not
+ * begun, because that one may wait for this stream.
+ */
+bool hami_stream_awaits_probe(const struct hami_stream *stream, const struct hami_kernel *kernel, uint64_t now_ns);
+
+/*
  * Before launches pause: end the leases of a device, and record the ends of its open launches. `current` is the stream that pauses.
  */
 void hami_streams_pause(const struct hami_device_now *now, const struct hami_stream *current);

@@ -2,8 +2,11 @@
 What a launch never waits for, or not for long: the rules of `src/time/README.md`, one process each.
 """
 
+import re
+
 import pytest
 from containers import Container
+from tables import cuda_rows
 from virtual import not_under_tsan
 
 pytestmark = not_under_tsan
@@ -20,6 +23,17 @@ def timed_ms(work):
     return round((time.monotonic() - began) * 1000)
 cuda = Cuda()
 lib = cuda.library
+def kernel(name):
+    module, function = c_void_p(), c_void_p()
+    lib.cuModuleLoadData(byref(module), b"kernels")
+    lib.cuModuleGetFunction(byref(function), module, name)
+    return function
+def stream():
+    made = c_void_p()
+    lib.cuStreamCreate(byref(made), 1)
+    return made
+def launch(kernel, stream):
+    assert 0 == lib.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, None, None)
 """
 
 
@@ -53,17 +67,6 @@ say(timed_ms(lambda: [launch_on_a_stream_that_ends() for _ in range(20)]))
 
 
 BESIDE_PERSISTENT = """
-def kernel(name):
-    module, function = c_void_p(), c_void_p()
-    lib.cuModuleLoadData(byref(module), b"kernels")
-    lib.cuModuleGetFunction(byref(function), module, name)
-    return function
-def stream():
-    made = c_void_p()
-    lib.cuStreamCreate(byref(made), 1)
-    return made
-def launch(kernel, stream):
-    assert 0 == lib.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, None, None)
 short, persistent, stream, other = kernel(b"busy_1000@10"), kernel(b"busy_90000000@50"), stream(), stream()
 launch(short, other)
 lib.cuStreamSynchronize(other)
@@ -103,3 +106,91 @@ def test_long_kernels_get_their_limit(limited: Container) -> None:
     program = LOAD + "kernel = cuda.kernel(3000000)\nsay(timed_ms(lambda: [cuda.launch(kernel) for _ in range(11)]))"
 
     assert 50000 <= limited.run(program) <= 61000
+
+
+BEHIND = """
+import threading
+released = False
+@ctypes.CFUNCTYPE(None, c_void_p)
+def hold(_):
+    while not released:
+        time.sleep(0.001)
+@ctypes.CFUNCTYPE(None, c_void_p, ctypes.c_int, c_void_p)
+def hold_stream(*_):
+    hold(None)
+first, second, third = stream(), stream(), stream()
+short = kernel(b"busy_20@10")
+def ahead(symbol, held):
+    event = c_void_p()
+    arguments = {"Func": [hold, None], "Func_v2": [hold, None, 0], "Callback": [hold_stream, None, 0]}
+    if "Event" in symbol:
+        assert 0 == lib.cuLaunchHostFunc(third, hold, None)
+        assert 0 == lib.cuEventCreate(byref(event), 0) == lib.cuEventRecord(event, third)
+        arguments["Event"] = [event, 0]
+    kind = next(kind for kind in reversed(sorted(arguments)) if kind in symbol)
+    assert 0 == getattr(lib, symbol)(held, *arguments[kind])
+def persistent(held):
+    launch(kernel(b"busy_20000000@50"), held)
+def unknown(held):
+    persistent(held)
+    launch(short, held)
+    time.sleep(0.01)
+def release():
+    global released
+    released = True
+    for each in (first, second, third):
+        assert 0 == lib.cuStreamSynchronize(each)
+"""
+"""What may hold back a stream until the thread that launches on it goes on."""
+AHEAD = sorted(row.symbol for row in cuda_rows() if re.search("HostFunc|AddCallback|StreamWaitEvent", row.symbol))
+
+
+@pytest.mark.parametrize("symbol", AHEAD)
+def test_launches_behind_what_their_thread_releases_do_not_wait(limited: Container, symbol: str) -> None:
+    """600 launches of a known kernel are queued at once, also while another stream goes on."""
+    program = f"""
+launch(short, first)
+lib.cuStreamSynchronize(first)
+ahead({symbol!r}, first)
+def both():
+    launch(short, first)
+    launch(short, second)
+say(timed_ms(lambda: [both() for _ in range(600)]))
+release()
+"""
+
+    assert limited.run(LOAD + BEHIND + program) <= 100
+
+
+@pytest.mark.parametrize("symbol", AHEAD)
+def test_kernel_whose_first_launch_is_held_back_is_launched_on_other_streams(limited: Container, symbol: str) -> None:
+    """The first launch tells what the kernel costs, but it may wait for the others."""
+    program = f"""
+ahead({symbol!r}, first)
+say([timed_ms(lambda: launch(short, each)) for each in (first, first, second, second)])
+release()
+"""
+
+    assert max(limited.run(LOAD + BEHIND + program)) <= 50
+
+
+def test_kernel_whose_first_launch_is_behind_another_kernel_is_launched_on_other_streams(limited: Container) -> None:
+    """The kernel ahead may wait for them. Being charged while it runs, it holds them back for a second."""
+    program = "unknown(first)\nsay(timed_ms(lambda: launch(short, second)))"
+
+    assert limited.run(LOAD + BEHIND + program) <= 1100
+
+
+def test_launches_behind_a_persistent_kernel_wait_a_second(limited: Container) -> None:
+    """They are more than may be queued otherwise, and another stream goes on."""
+    program = """
+launch(short, second)
+lib.cuStreamSynchronize(second)
+persistent(first)
+def both():
+    launch(short, first)
+    launch(short, second)
+say(timed_ms(lambda: [both() for _ in range(600)]))
+"""
+
+    assert limited.run(LOAD + BEHIND + program) <= 1200

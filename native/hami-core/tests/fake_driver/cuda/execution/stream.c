@@ -181,6 +181,17 @@ EXTRA(cuLaunchHostFunc_ptsz, CUstream handle, fake_host_function function, void 
     return cuLaunchHostFunc(FOR_THREAD(handle), function, data);
 }
 
+EXTRA(cuLaunchHostFunc_v2, CUstream handle, fake_host_function function, void *data, unsigned int sync_mode)
+{
+    (void)sync_mode;
+    return cuLaunchHostFunc(handle, function, data);
+}
+
+EXTRA(cuLaunchHostFunc_v2_ptsz, CUstream handle, fake_host_function function, void *data, unsigned int sync_mode)
+{
+    return cuLaunchHostFunc_v2(FOR_THREAD(handle), function, data, sync_mode);
+}
+
 EXTRA(cuStreamAddCallback, CUstream handle, fake_callback callback, void *data, unsigned int flags)
 {
     CUstream stream;
