@@ -126,6 +126,14 @@ overrides the registry of the image. */}}
 {{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ default $version $image.tag }}{{ end -}}
 {{- end -}}
 
+{{/* Fail for a webhook or scheduler on a Kubernetes without the /livez of kube-scheduler. Argument: (list $ "component"). */}}
+{{- define "hami.checkKubernetes" -}}
+{{- $version := (index . 0).Capabilities.KubeVersion.Version -}}
+{{- if semverCompare "<1.31.0-0" $version -}}
+  {{- fail (printf "%s.enabled=true needs Kubernetes 1.31, and this is %s: set webhook.enabled=false and scheduler.enabled=false, and keep HAMi's; device plugin and monitor work from 1.28" (index . 1) $version) -}}
+{{- end -}}
+{{- end -}}
+
 {{/* The name of a component's ServiceAccount. Argument: (list $ "component" values). */}}
 {{- define "hami.serviceAccount" -}}
 {{- default (printf "%s-%s" (include "hami.fullname" (index . 0)) (index . 1)) (index . 2).serviceAccount.name -}}

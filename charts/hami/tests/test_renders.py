@@ -13,6 +13,8 @@ from .chart import CHART, FIRST, INSTALLATIONS, KUBERNETES, RefusedError, needs_
 pytestmark = needs_helm
 
 GOLDEN = Path(__file__).parent / "golden"
+NODE_MINORS = ["1.28", "1.29", "1.30"]
+"""Of these the chart installs only what runs on every Node."""
 MINORS = ["1.31", "1.32", "1.33", "1.34", "1.35", "1.36"]
 OTHERS = {
     "cert-manager.io/v1": {
@@ -57,6 +59,17 @@ def test_render_equals_the_golden_file(name: str, request: pytest.FixtureRequest
 @pytest.mark.parametrize("minor", MINORS)
 def test_every_object_is_valid_in_kubernetes(installation: Path, minor: str) -> None:
     """The API's schema knows every field."""
+    assert_valid(installation, minor)
+
+
+@pytest.mark.parametrize("minor", NODE_MINORS)
+def test_every_object_of_a_node_is_valid_in_older_kubernetes(minor: str) -> None:
+    """Device plugin and monitor, beside another webhook and scheduler."""
+    assert_valid(INSTALLATIONS["node-only"], minor)
+
+
+def assert_valid(installation: Path, minor: str) -> None:
+    """Fail if the API's schema of Kubernetes *minor* does not know a field."""
     for each in objects("--values", str(installation), kubernetes=f"{minor}.0"):
         checks = OTHERS.get(each["apiVersion"])
         if checks is None:
@@ -65,10 +78,17 @@ def test_every_object_is_valid_in_kubernetes(installation: Path, minor: str) -> 
             assert checks[each["kind"]](each["spec"]), each  # type: ignore[no-untyped-call]
 
 
-def test_older_kubernetes_is_refused() -> None:
-    """1.30 has no kube-scheduler with /livez."""
-    with pytest.raises(RefusedError, match=r"requires kubeVersion: >=1\.31"):
-        text(kubernetes="1.30.0")
+@pytest.mark.parametrize(("kept", "off"), [("webhook", "scheduler"), ("scheduler", "webhook")])
+def test_older_kubernetes_takes_no_scheduler(kept: str, off: str) -> None:
+    """The kube-scheduler of 1.30 has no /livez."""
+    with pytest.raises(RefusedError, match=rf"{kept}\.enabled=true needs Kubernetes 1\.31, and this is v1\.30\.9"):
+        text("--set", f"{off}.enabled=false", kubernetes="1.30.9")
+
+
+def test_kubernetes_before_the_oldest_is_refused() -> None:
+    """Nothing of ours was read against its API."""
+    with pytest.raises(RefusedError, match=r"requires kubeVersion: >=1\.28"):
+        text("--values", str(INSTALLATIONS["node-only"]), kubernetes="1.27.9")
 
 
 def test_object_names_are_unique(installation: Path) -> None:
