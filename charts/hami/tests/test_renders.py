@@ -22,7 +22,7 @@ OTHERS = {
         "Certificate": lambda spec: {"secretName", "dnsNames", "issuerRef"} == set(spec),
     },
     "monitoring.coreos.com/v1": {
-        "PodMonitor": lambda spec: {"selector", "podMetricsEndpoints"} == set(spec),
+        "PodMonitor": lambda spec: {"jobLabel", "selector", "podMetricsEndpoints"} == set(spec),
         "PrometheusRule": lambda spec: all(
             {"alert", "expr", "labels"} <= set(rule) for group in spec["groups"] for rule in group["rules"]
         ),
