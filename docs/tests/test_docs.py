@@ -17,7 +17,8 @@ from hamicommon.cli.formats import FORMATS
 from . import sources
 from .pages import DOCS, PROGRAMS, ROOT, Page, read_page
 
-PAGES = [read_page(DOCS / f"{name}.md") for name in ("README", "install", "migrate", "support", "troubleshooting")]
+BY_HAND = ("README", "install", "migrate", "support", "troubleshooting", "what-holds-a-share")
+PAGES = [read_page(DOCS / f"{name}.md") for name in BY_HAND]
 """The pages written by hand for operators. Other pages have their own tests, or are records."""
 LINKING = [read_page(path) for folder in (ROOT, DOCS) for path in sorted(folder.glob("*.md"))]
 KUBECTL = frozenset(
