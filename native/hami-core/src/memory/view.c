@@ -44,7 +44,7 @@ static bool view_memory(int device, struct view *view)
     if (!hami_region_limit(device))
         return false;
     hami_region_sweep_if_stale();
-    hami_pools_refresh();
+    hami_pools_refresh_device(device);
     hami_overhead_refresh(device);
     hami_overhead_refresh_if_stale(device);
     view->total = view_total(device, view->total);

@@ -64,6 +64,35 @@ say(seen)
     assert [[0, 32], [0, 64], [0, 64], [0, 64], [0, 0]] == results
 
 
+def test_threads_that_take_from_a_pool_together_get_what_fits(container: Container) -> None:
+    """
+    While eight threads are in the driver it is unknown what the pool will have reserved. None is refused because of
+    that, and what is left is refused as before.
+    """
+    results, after, most = container.run(
+        POOLS
+        + """
+import threading
+gate, results = threading.Barrier(8), []
+def work():
+    cuda.use(0)
+    gate.wait()
+    results.append(take(124 * MIB)[0])
+threads = [threading.Thread(target=work) for _ in range(8)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+note(take(32 * MIB)[0])
+lib.fake_truth_memory_peak.restype = c_uint64
+say([results, seen, lib.fake_truth_memory_peak(0) // MIB])
+""",
+        FAKE_DRIVER_FAULTS="cuMemAllocAsync:*:SLEEP_20",
+    )
+
+    assert [0] * 8 == results
+    assert [[2, 992]] == after
+    assert most == 992
+
+
 def test_pool_that_keeps_its_memory_is_charged_until_it_is_trimmed(container: Container) -> None:
     """
     A release threshold keeps memory over synchronisations. A trim and the pool's end give it back.

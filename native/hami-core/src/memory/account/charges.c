@@ -183,17 +183,35 @@ uint64_t hami_charges_resize(struct hami_charges *charges, uint64_t key, uint64_
     return before;
 }
 
-void hami_charges_each(struct hami_charges *charges, void (*visit)(struct hami_charge *charge, void *context), void *context)
+bool hami_charges_next(struct hami_charges *charges, struct hami_charges_cursor *cursor, struct hami_charge *found)
 {
-    for (int index = 0; index < SHARDS; index++) {
-        struct shard *shard = &charges->shards[index];
+    for (; cursor->shard < SHARDS; cursor->shard++, cursor->slot = 0) {
+        struct shard *shard = &charges->shards[cursor->shard];
+        bool is_found = false;
 
         pthread_mutex_lock(&shard->mutex);
-        for (uint64_t slot = 0; slot < shard->room; slot++)
-            if (shard->slots[slot].key)
-                visit(&shard->slots[slot], context);
+        while (!is_found && cursor->slot < shard->room) {
+            *found = shard->slots[cursor->slot++];
+            is_found = found->key != 0;
+        }
         pthread_mutex_unlock(&shard->mutex);
+        if (is_found)
+            return true;
     }
+    return false;
+}
+
+bool hami_charges_mark(struct hami_charges *charges, uint64_t key, int16_t kind)
+{
+    struct shard *shard = shard_of(charges, key);
+    struct hami_charge *known;
+
+    pthread_mutex_lock(&shard->mutex);
+    known = find(shard, key);
+    if (known)
+        known->kind = kind;
+    pthread_mutex_unlock(&shard->mutex);
+    return known != NULL;
 }
 
 void hami_charges_retain(struct hami_charges *charges, uint64_t key)

@@ -50,8 +50,20 @@ int hami_charges_device(struct hami_charges *charges, uint64_t key);
 /* Change a charge's bytes and return the old number; 0 if the key is unknown. */
 uint64_t hami_charges_resize(struct hami_charges *charges, uint64_t key, uint64_t bytes);
 
-/* Call `visit` for every charge; it may change the bytes. A lock of this table is held. */
-void hami_charges_each(struct hami_charges *charges, void (*visit)(struct hami_charge *charge, void *context), void *context);
+/* Change a charge's kind. False if the key is unknown. */
+bool hami_charges_mark(struct hami_charges *charges, uint64_t key, int16_t kind);
+
+/* Where hami_charges_next() continues. It begins as {0}. */
+struct hami_charges_cursor {
+    int shard;
+    uint64_t slot;
+};
+
+/*
+ * Copy the next charge to `*found`; false after the last one. No lock is held between two calls: charges that are put or removed
+ * meanwhile may be left out or copied twice.
+ */
+bool hami_charges_next(struct hami_charges *charges, struct hami_charges_cursor *cursor, struct hami_charge *found);
 
 /* Add or drop a reference. hami_charges_drop() returns true if none is left: the charge is removed and returned in `*taken`. */
 void hami_charges_retain(struct hami_charges *charges, uint64_t key);

@@ -38,10 +38,22 @@ static struct {
 } devices[HAMI_DEVICES_MAX];
 
 /*
- * While a thread waits for this mutex and holds it, its own change is paused (changes.h), so that it or the holder can measure
+ * One for each device. While a thread waits for a mutex and holds it, its own change is paused (changes.h), so that it or the holder can measure
  * exactly.
  */
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t mutexes[HAMI_DEVICES_MAX] = {[0 ... HAMI_DEVICES_MAX - 1] = PTHREAD_MUTEX_INITIALIZER};
+
+static void lock(int device)
+{
+    hami_change_pause();
+    pthread_mutex_lock(&mutexes[device]);
+}
+
+static void unlock(int device)
+{
+    pthread_mutex_unlock(&mutexes[device]);
+    hami_change_resume();
+}
 
 /* What the numbers of a device are. Those that are unknown are measured before they are used, estimates when they are too old. */
 enum { UNKNOWN, ESTIMATED, MEASURED };
@@ -76,12 +88,12 @@ static struct measure measure(int device)
         uint32_t changes;
         uint64_t charged, counted;
 
-        hami_pools_refresh();
+        hami_pools_refresh_device(device);
         answer.is_exact = hami_changes_are_settled(device, &changes);
         charged = hami_region_own_data(device);
         if (!hami_nvml_own_bytes(device, &counted))
             return (struct measure){.is_known = false};
-        hami_pools_refresh();
+        hami_pools_refresh_device(device);
         answer.is_exact &= hami_changes_are_none_since(device, changes) && charged == hami_region_own_data(device);
         counted = counted > charged ? counted - charged : 0;
         if (answer.is_exact || counted > answer.bytes)
@@ -243,12 +255,10 @@ static void look_again(int device)
 
 static void refresh(int device)
 {
-    hami_change_pause();
-    pthread_mutex_lock(&mutex);
+    lock(device);
     if (!devices[device].making)
         look_again(device);
-    pthread_mutex_unlock(&mutex);
-    hami_change_resume();
+    unlock(device);
 }
 
 void hami_overhead_refresh(int device)
@@ -297,10 +307,11 @@ void hami_overhead_changed(void)
 
 void hami_overhead_forget(void)
 {
-    pthread_mutex_init(&mutex, NULL);
     memset((void *)devices, 0, sizeof(devices));
-    for (int device = 0; device < HAMI_DEVICES_MAX; device++)
+    for (int device = 0; device < HAMI_DEVICES_MAX; device++) {
+        pthread_mutex_init(&mutexes[device], NULL);
         atomic_store(&numbers[device], UNKNOWN);
+    }
     hami_own_process_forget();
 }
 
@@ -331,11 +342,9 @@ static bool is_cost_known(int device, uint64_t *bytes)
 
 static void change_making(int device, int change)
 {
-    hami_change_pause();
-    pthread_mutex_lock(&mutex);
+    lock(device);
     devices[device].making += change;
-    pthread_mutex_unlock(&mutex);
-    hami_change_resume();
+    unlock(device);
 }
 
 /* The state before a context was made. */
@@ -361,16 +370,14 @@ static bool charge_context(int device, const struct before *before, CUcontext co
         !hami_nvml_is_recognised() && before->processes.count <= HAMI_NVML_PROCESSES_MAX && hami_nvml_list(device, &after);
     bool is_as_held;
 
-    hami_change_pause();
-    pthread_mutex_lock(&mutex);
+    lock(device);
     devices[device].making--;
     if (is_listed)
         hami_nvml_recognise(&before->processes, &after);
     if (!hami_nvml_is_recognised() && !devices[device].each_bytes)
         devices[device].each_bytes = estimate(device, before->device_used);
     is_as_held = add_context(device, before->held);
-    pthread_mutex_unlock(&mutex);
-    hami_change_resume();
+    unlock(device);
     hami_charges_put(&hami_contexts, made, &replaced);
     return is_as_held || is_within(device);
 }
@@ -436,11 +443,9 @@ void hami_overhead_discharge(CUcontext context)
 
     if (!hami_charges_take(&hami_contexts, (uint64_t)(uintptr_t)context, &made))
         return;
-    hami_change_pause();
-    pthread_mutex_lock(&mutex);
+    lock(made.device);
     remove_context(made.device);
-    pthread_mutex_unlock(&mutex);
-    hami_change_resume();
+    unlock(made.device);
 }
 
 bool hami_overhead_hold(int device, uint64_t bytes)
@@ -453,12 +458,10 @@ static bool settle(int device, uint64_t held, uint64_t loads)
 {
     bool is_as_held;
 
-    hami_change_pause();
-    pthread_mutex_lock(&mutex);
+    lock(device);
     devices[device].loads += loads;
     is_as_held = (loads && estimate_load(device, held)) || count_modules(device, held);
-    pthread_mutex_unlock(&mutex);
-    hami_change_resume();
+    unlock(device);
     return is_as_held || is_within(device);
 }
 

@@ -7,7 +7,7 @@
  * Before a context or module is made, its expected cost is held: for a context what others took, for a module a block. If no
  * process of the container knows the cost of a context on the device, one process at a time makes one and holds what is left. The
  * caller makes sure that a process makes the contexts of one device one after the other.
- * Locks: one mutex, held while NVML and the pools are asked, never while a context is made or destroyed.
+ * Locks: a mutex for each device, held while NVML and the device's pools are asked, never while a context is made or destroyed.
  */
 #ifndef HAMI_OVERHEAD_H
 #define HAMI_OVERHEAD_H

@@ -4,7 +4,9 @@
  * A pool is one of CUDA's, whose key is its handle, or the driver's memory for the graphs of a device, whose key is
  * HAMI_POOL_OF_GRAPHS(ordinal). The charge is the driver's number, RESERVED_MEM_CURRENT. It is read again after every allocation,
  * free, trim and synchronisation. It ends when the pool's handle and all allocations from it are gone.
- * Locks: one mutex for all pools of the process, held while the driver allocates.
+ * Locks: one mutex for all pools of the process, never held while the driver is called or the region's lock is waited for. Threads
+ * take memory from a pool at the same time: the pool may then be charged for more than it reserves, until the last of them has
+ * ended. What is refused meanwhile waits for them, at most 10 s, and is tried again.
  */
 #ifndef HAMI_POOL_H
 #define HAMI_POOL_H
@@ -45,14 +47,21 @@ enum hami_growth hami_pool_grow(uint64_t pool, size_t bytes, hami_pool_take *tak
 void hami_pool_retain(uint64_t pool);
 void hami_pool_drop(uint64_t pool);
 
-/* Destroy a pool with `destroy`, the driver's function. What is still allocated from it remains charged. */
+/*
+ * Destroy a pool with `destroy`, the driver's function. What is still allocated from it remains charged. Waits while another thread
+ * asks the driver about this pool, at most 10 s.
+ */
 CUresult hami_pool_destroy(CUmemoryPool pool, __typeof__(&cuMemPoolDestroy) destroy);
 
 /* Discharge the allocations from a region device's pools after its primary context ended; `discharge` ends each charge. */
 void hami_pools_end_device(int device, void (*discharge)(const struct hami_charge *charge));
 
-/* Read again what every pool has reserved. Costs one load while the process uses no pools. */
+/*
+ * Read again what the pools have reserved: all from which no thread takes memory now, or all of a region device. Costs one load
+ * while the process uses no pools.
+ */
 void hami_pools_refresh(void);
+void hami_pools_refresh_device(int device);
 
 /* Make the pools of a region device give up what they do not use. Returns true if that was anything. */
 bool hami_pools_trim(int device);
