@@ -2,7 +2,7 @@
 A container with a share, as the device plugin makes it, and what its programs have taken of the device in truth.
 
 Owns the files of the container and its cgroup. The kubelet's runtime of the embedded cluster runs it, without a
-cluster. Neighbour: `programs` are what takes memory.
+cluster. Neighbours: `programs` are what takes memory, `watchdog` finds those that took too much.
 """
 
 import json
@@ -49,8 +49,8 @@ class Container:
     """
     A container with SHARE_MIB of a device of 16 GiB, on a Node of its own.
 
-    Its programs find variables: TAKE, STATIC, SETUID, LOAD and LOADER are commands that take the memory that their
-    arguments say, REGION is the region file, and `hold` lets a first program run beside a second.
+    Its scripts have variables: TAKE, STATIC, SETUID, LOADER, DEEPBIND and DLMOPEN are commands that take the MiB that
+    their arguments say, and REGION is the region file. `hold` lets a first program run beside a second.
     """
 
     def __init__(self, folder: Path, programs: Path, enforced: Enforced) -> None:
@@ -150,7 +150,7 @@ class Container:
         self.mounts, self._region = [], None
 
     def _make_group(self) -> None:
-        """Load a driver that holds limits, and make a cgroup for the container: a real one, or where none, a folder."""
+        """Load a driver that holds limits, and make a cgroup for the container, or a folder where that cannot be."""
         FakeDriver(self._folder / "hardware").load(version=FIRST_DRIVER_WITH_LIMITS)
         if os.access(_GROUPS / "cgroup.procs", os.W_OK) and (_GROUPS / "cgroup.controllers").exists():
             self._group = _GROUPS / self._folder.name
