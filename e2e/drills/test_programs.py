@@ -51,3 +51,15 @@ async def test_setuid_program(container: Container) -> None:
 async def test_managed_memory(container: Container) -> None:
     """The driver does not count memory that it may move to the host."""
     assert container.promise == await container.outcome("exec $TAKE managed 1100 1000")
+
+
+@drill(
+    "managed memory in a statically linked program",
+    library=leaves(ABOVE_GRANT, NOT_LOADED),
+    driver=leaves(ABOVE_GRANT),
+)
+async def test_managed_memory_without_the_library(container: Container, programs: Path) -> None:
+    """Only the library counts managed memory, and it is not loaded."""
+    if not (programs / "static").exists():
+        pytest.skip("the C compiler cannot link statically")
+    assert container.promise == await container.outcome("exec $STATIC managed 1100 1000")
