@@ -68,10 +68,21 @@ def text(*arguments: str, release: str = "hami", kubernetes: str = KUBERNETES, c
 
 
 @functools.cache
-def objects(*arguments: str, **options: str) -> tuple[Json, ...]:
-    """Return the objects of an installation."""
+def everything(*arguments: str, **options: str) -> tuple[Json, ...]:
+    """Return the objects of an installation, and those of `helm test`."""
     loaded = yaml.load_all(text(*arguments, **options), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     return tuple(each for each in loaded if each)
+
+
+def is_hook(found: Json) -> bool:
+    """Return whether Helm creates this object at an event, not with the installation."""
+    return "helm.sh/hook" in found["metadata"].get("annotations", {})
+
+
+@functools.cache
+def objects(*arguments: str, **options: str) -> tuple[Json, ...]:
+    """Return the objects of an installation."""
+    return tuple(each for each in everything(*arguments, **options) if not is_hook(each))
 
 
 def one(kind: str, name: str, *arguments: str, **options: str) -> Json:

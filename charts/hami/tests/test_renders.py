@@ -8,7 +8,7 @@ from pathlib import Path
 import kubernetes_validate
 import pytest
 
-from .chart import CHART, FIRST, INSTALLATIONS, KUBERNETES, RefusedError, needs_helm, objects, run, text
+from .chart import CHART, FIRST, INSTALLATIONS, KUBERNETES, RefusedError, everything, needs_helm, objects, run, text
 
 pytestmark = needs_helm
 
@@ -70,7 +70,7 @@ def test_every_object_of_a_node_is_valid_in_older_kubernetes(minor: str) -> None
 
 def assert_valid(installation: Path, minor: str) -> None:
     """Fail if the API's schema of Kubernetes *minor* does not know a field."""
-    for each in objects("--values", str(installation), kubernetes=f"{minor}.0"):
+    for each in everything("--values", str(installation), kubernetes=f"{minor}.0"):
         checks = OTHERS.get(each["apiVersion"])
         if checks is None:
             kubernetes_validate.validate(each, minor, strict=True)
@@ -93,7 +93,7 @@ def test_kubernetes_before_the_oldest_is_refused() -> None:
 
 def test_object_names_are_unique(installation: Path) -> None:
     """Of two objects with one name, Helm would apply only one."""
-    names = [(o["kind"], o["metadata"]["name"]) for o in objects("--values", str(installation))]
+    names = [(o["kind"], o["metadata"]["name"]) for o in everything("--values", str(installation))]
 
     assert sorted(set(names)) == sorted(names)
 
