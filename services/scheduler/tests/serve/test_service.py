@@ -424,6 +424,22 @@ def series(text: str) -> set[str]:
     return {line.partition("{")[0].partition(" ")[0] for line in text.splitlines() if not line.startswith("#")}
 
 
+async def test_metrics_show_how_long_a_refused_pod_waits(scheduler: Running) -> None:
+    """Since its creation, until it gets a Node."""
+    pod = a_pod("big", a_container(gpu=1, gpumem=99999))
+    pod["metadata"]["creationTimestamp"] = "2020-01-01T00:00:00Z"
+    smaller = {**a_pod("big", a_container(gpu=1, gpumem=1000)), "metadata": pod["metadata"]}
+    seen = []
+    for each in (pod, smaller):
+        await scheduler.filter(each, "exact")
+        _, text = await scheduler.get(scheduler.metrics_url + "/metrics")
+        seen += re.findall(r"^hami_scheduler_(waiting_pods|longest_wait_seconds) (\S+)$", text, re.MULTILINE)
+
+    [(_, one), (_, long), (_, none), (_, zero)] = seen
+    assert ("1.0", "0.0", "0.0") == (one, none, zero)
+    assert float(long) > 365 * 86400
+
+
 async def test_health_and_version_are_served(scheduler: Running) -> None:
     """The chart's probes ask for these."""
     for path in ("/livez", "/healthz", "/readyz"):

@@ -16,6 +16,7 @@ from hami_scheduler.decide.memo import Memo
 from hami_scheduler.serve.errors import NotReadyError
 from hami_scheduler.serve.events import EventBook
 from hami_scheduler.serve.locking import NodeLocks
+from hami_scheduler.serve.waits import Waits
 from hami_scheduler.serve.wakeups import WakeApi, Wakeups
 from hami_scheduler.state.cluster import Cluster
 from hami_scheduler.state.reservation import Stage
@@ -85,6 +86,7 @@ class Context:
     """Called for each filter that found no Node, with the reason that most Nodes gave."""
     memo: Memo = field(default_factory=Memo)
     wakeups: Wakeups = field(default_factory=Wakeups)
+    waits: Waits = field(default_factory=Waits)
     events: EventBook = field(default_factory=EventBook)
     sampled_filters: int = 0
     """Filters with exactly as many candidates as kube-scheduler samples."""

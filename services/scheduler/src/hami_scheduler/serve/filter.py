@@ -68,6 +68,7 @@ def _choose(context: Context, pod: Object, request: PodRequest, candidates: Sequ
         return FilterAnswer(error=busy)
     cluster, now = context.cluster, context.clock.steady()
     if cluster.is_deleted(request.uid):
+        context.waits.ended(request.uid)
         return FilterAnswer(error=f"Pod {request.namespace}/{request.name} with uid {request.uid} is deleted")
     cluster.expire(now)
     again = _same_node_again(context, request, candidates)
@@ -80,10 +81,13 @@ def _choose(context: Context, pod: Object, request: PodRequest, candidates: Sequ
     if result.node is None or result.placement is None:
         _report_refusal(context, pod, result.refusal.kind, lambda: _sentence(request, result, view))
         context.wakeups.refused(request, candidates, view)
+        created = str((pod.get("metadata") or {}).get("creationTimestamp") or "")
+        context.waits.refused(request.uid, created, context.clock.now())
         context.count_refusal(result.refusal.leading_cause)
         return FilterAnswer(failed_nodes=result.failed_nodes)
     context.events.forget(request.uid)
     context.wakeups.forget(request.uid)
+    context.waits.ended(request.uid)
     if names_all:
         fit = [name for name in candidates if name not in result.misfits]
         return FilterAnswer(node_names=fit, failed_nodes=result.failed_nodes)

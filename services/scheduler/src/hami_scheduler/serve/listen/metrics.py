@@ -53,6 +53,8 @@ class Observed:
     events_lost: Callable[[], int]
     sampled_filters: Callable[[], int] = lambda: 0
     is_leader: Callable[[], bool] = lambda: True
+    waiting: Callable[[], tuple[int, float]] = lambda: (0, 0.0)
+    """Refused Pods that wait, and since how many seconds the oldest exists."""
 
 
 class Verbs:
@@ -312,6 +314,11 @@ class ClusterCollector(Collector):
             "hami_scheduler_reservations",
             "Pods with reserved devices that are not seen bound yet.",
             value=len(cluster.reservations),
+        )
+        waiting, seconds = self._observed.waiting()
+        yield GaugeMetricFamily("hami_scheduler_waiting_pods", "Refused Pods that wait for devices.", value=waiting)
+        yield GaugeMetricFamily(
+            "hami_scheduler_longest_wait_seconds", "Age of the oldest refused Pod that waits.", value=seconds
         )
         age = GaugeMetricFamily(
             "hami_scheduler_watch_age_seconds", "Time since the last message of the API server.", labels=["collection"]

@@ -1,0 +1,63 @@
+"""Since when Pods wait."""
+
+from datetime import UTC, datetime, timedelta
+
+from hami_scheduler.serve.waits import ASKED_WITHIN_SECONDS, Waits
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+
+
+def at(seconds: float) -> datetime:
+    """Return the time *seconds* after NOW."""
+    return NOW + timedelta(seconds=seconds)
+
+
+def test_oldest_pod_says_how_long() -> None:
+    """Since it was created, however often it was refused; a restart of the scheduler does not begin anew."""
+    waits = Waits()
+    waits.refused("old", "2026-03-01T11:00:00Z", NOW)
+    waits.refused("new", "2026-03-01T11:59:00Z", at(1))
+    waits.refused("old", "2026-03-01T11:00:00Z", at(2))
+
+    assert (2, 3610.0) == waits.now(at(10))
+
+
+def test_pod_with_a_node_waits_no_longer() -> None:
+    """Then nothing waits."""
+    waits = Waits()
+    waits.refused("a", "2026-03-01T11:00:00Z", NOW)
+    waits.ended("a")
+    waits.ended("never refused")
+
+    assert (0, 0.0) == waits.now(NOW)
+
+
+def test_deleted_pod_is_forgotten_when_nobody_asks_about_it() -> None:
+    """kube-scheduler would ask again within five minutes."""
+    waits = Waits()
+    waits.refused("deleted", "2026-03-01T11:00:00Z", NOW)
+    waits.refused("waits", "2026-03-01T11:59:00Z", at(300))
+
+    assert 2 == waits.now(at(ASKED_WITHIN_SECONDS - 1))[0]
+    assert (1, 60 + ASKED_WITHIN_SECONDS) == waits.now(at(ASKED_WITHIN_SECONDS))
+
+
+def test_time_that_cannot_be_read_counts_from_the_first_refusal() -> None:
+    """A body may hold anything, and a clock may be behind the API server's."""
+    for created in ("", "yesterday", "2026-03-01T11:00:00"):
+        waits = Waits()
+        waits.refused("a", created, NOW)
+        waits.refused("a", created, at(60))
+        assert (1, 61.0) == waits.now(at(61))
+    ahead = Waits()
+    ahead.refused("a", "2026-03-01T12:00:30Z", NOW)
+    assert (1, 0.0) == ahead.now(NOW)
+
+
+def test_many_pods_cost_bounded_memory() -> None:
+    """The last refused are kept."""
+    waits = Waits()
+    for number in range(20_100):
+        waits.refused(str(number), "", NOW)
+
+    assert 20_000 == waits.now(NOW)[0]
