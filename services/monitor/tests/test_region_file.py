@@ -244,15 +244,15 @@ def test_file_made_anew_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "r.cache"
     path.write_bytes(a_region())
     file = RegionFile.open(path)
-    assert file.is_at(path)
+    assert file.is_at(str(path))
 
     other = tmp_path / "other"
     other.write_bytes(a_region())
     other.rename(path)
 
-    assert not file.is_at(path)
+    assert not file.is_at(str(path))
     path.unlink()
-    assert not file.is_at(path)
+    assert not file.is_at(str(path))
 
 
 def test_file_that_changes_its_layout_is_refused(tmp_path: Path, opened: Open) -> None:

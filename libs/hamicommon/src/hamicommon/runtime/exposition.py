@@ -1,17 +1,15 @@
 """
 Write metric families as the text of a scrape, byte for byte as prometheus_client does and several times as fast.
 
-prometheus_client sorts, checks and escapes the labels of each sample. Here one template serves all samples of a family,
-because they have the same labels and hardly a value needs an escape. A family that does not fit is left to
+prometheus_client sorts, checks and escapes the labels of each sample. Here the names of labels are checked once, and
+labels that several samples share, as one dictionary, are written once. A family that does not fit is left to
 prometheus_client: it has unusual names, timestamps, exemplars, native histograms, or values to escape.
 Neighbours: `http` answers the scrape.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
-from operator import itemgetter
-from typing import Any
 
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
@@ -25,14 +23,11 @@ _NAME = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
 """Names that every form writes as they are."""
 _SUFFIXES = ("", "_total", "_bucket", "_count", "_sum", "_info")
 """Endings of the samples' names that both formats keep in their place."""
-
 _NO_MORE = [None, None, None]
 """A sample without timestamp, exemplar and native histogram."""
-number: Callable[[float], str] = floatToGoString
 
+number: Callable[[float], str] = floatToGoString
 Encode = Callable[[Collector], bytes]
-Line = tuple[str, Callable[[Mapping[str, str]], tuple[str, ...]], int]
-"""The template of a line, the values of its labels in its order, and its number of quotes."""
 
 
 class _One(Collector):
@@ -54,52 +49,53 @@ def encoder(accept: str) -> tuple[Callable[[Iterable[Metric]], bytes], str]:
     end = _EOF if is_open else b""
 
     def write(families: Iterable[Metric]) -> bytes:
-        return b"".join(_family(family, encode, is_simple=is_simple).removesuffix(end) for family in families) + end
+        # They are kept while this runs, so no two dictionaries of labels have the same identity.
+        kept = tuple(families)
+        texts: dict[int, str | None] = {}
+        parts = (_family(family, encode, texts) if is_simple else encode(_One(family)) for family in kept)
+        return b"".join(part.removesuffix(end) for part in parts) + end
 
     return write, content_type
 
 
-def _family(family: Metric, encode: Encode, *, is_simple: bool) -> bytes:
-    lines = _lines(family) if is_simple else None
+def _family(family: Metric, encode: Encode, texts: dict[int, str | None]) -> bytes:
+    lines = _lines(family, texts)
     if lines is None:
         return encode(_One(family))
     head = Metric(family.name, family.documentation, family.type, family.unit)
     return encode(_One(head)).removesuffix(_EOF) + lines.encode()
 
 
-def _lines(family: Metric) -> str | None:
-    """Return the lines of all samples of *family*; None if one of them does not fit."""
+def _lines(family: Metric, texts: dict[int, str | None]) -> str | None:
+    """
+    Return the lines of all samples of *family*; None if one of them does not fit.
+
+    *texts* has what was written of labels, by the identity of their dictionary.
+    """
     lines = []
-    names = {family.name + suffix for suffix in _SUFFIXES}
+    names = {family.name + suffix for suffix in _SUFFIXES} if _NAME.fullmatch(family.name) else ()
     for name, labels, value, *more in family.samples:
-        line = _line(name, *labels) if name in names else None
-        if line is None or value is None or more != _NO_MORE:
+        key = id(labels)
+        text = texts[key] if key in texts else texts.setdefault(key, _text(labels))
+        if text is None or value is None or more != _NO_MORE or name not in names:
             return None
-        template, values, quotes = line
-        text = template % (*values(labels), number(value))
-        if text.count('"') != quotes or text.count("\n") != 1 or "\\" in text:
-            return None
-        lines.append(text)
+        lines.append(f"{name}{text} {number(value)}\n")
     return "".join(lines)
 
 
-@lru_cache(maxsize=4096)
-def _line(name: str, *labels: str) -> Line | None:
-    """Return how to write a sample *name* with *labels*; None if prometheus_client must."""
-    if not all(map(_NAME.fullmatch, (name, *labels))):
+def _text(labels: dict[str, str]) -> str | None:
+    """Return *labels* as in a line; None if prometheus_client must write them."""
+    template = _template(*labels)
+    if template is None:
         return None
-    if not labels:
-        return f"{name} %s\n", _nothing, 0
-    inside = ",".join(f'{label}="%s"' for label in sorted(labels))
-    return f"{name}{{{inside}}} %s\n", _values(sorted(labels)), 2 * len(labels)
+    text = template % labels
+    is_plain = text.count('"') == 2 * len(labels) and "\\" not in text and "\n" not in text
+    return text if is_plain else None
 
 
-def _nothing(_labels: Mapping[str, str]) -> tuple[str, ...]:
-    return ()
-
-
-def _values(labels: list[str]) -> Any:
-    if len(labels) == 1:
-        [only] = labels
-        return lambda given: (given[only],)
-    return itemgetter(*labels)
+@lru_cache(maxsize=1024)
+def _template(*names: str) -> str | None:
+    """Return how to write labels with these *names* in order; None if prometheus_client must."""
+    if not all(map(_NAME.fullmatch, names)):
+        return None
+    return "{" + ",".join(f'{name}="%({name})s"' for name in sorted(names)) + "}" if names else ""

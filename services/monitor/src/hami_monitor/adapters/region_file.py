@@ -91,10 +91,10 @@ class RegionFile:
             raise
         return file
 
-    def is_at(self, path: Path) -> bool:
+    def is_at(self, path: str) -> bool:
         """Return whether *path* still names this file, and not a new one."""
         try:
-            status = path.lstat()
+            status = os.lstat(path)
         except OSError:
             return False
         return (status.st_dev, status.st_ino) == (self._status.st_dev, self._status.st_ino)

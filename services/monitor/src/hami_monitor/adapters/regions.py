@@ -112,20 +112,21 @@ class Regions:
         self._skipped = keys
 
     def _follow_one(self, key: ContainerKey, choice: str | Refusal | None) -> None:
-        directory = self._folder / str(key)
         if choice is None:
             self.forget(key)
         elif isinstance(choice, Refusal):
-            self._refuse(key, RegionRefusedError(directory, choice, "more than one region file beside the library"))
+            problem = "more than one region file beside the library"
+            self._refuse(key, RegionRefusedError(self._folder / str(key), choice, problem))
         else:
-            self._open(key, directory / choice)
+            # A text and not a Path, because every scrape looks at every region.
+            self._open(key, f"{self._folder}/{key}/{choice}")
 
-    def _open(self, key: ContainerKey, path: Path) -> None:
+    def _open(self, key: ContainerKey, path: str) -> None:
         file = self._files.get(key)
         if file is not None and file.is_at(path):
             return
         try:
-            opened = RegionFile.open(path)
+            opened = RegionFile.open(Path(path))
         except RegionUnusedError:
             self.forget(key)
             return

@@ -12,6 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from hami_monitor.decide.host import HostDevice
 from hami_monitor.decide.observation import Labels, ShownDevice
+from hami_monitor.metrics.samples import NamedLabels, add_samples
 
 DEVICE: Labels = ("node", "device_index", "device_uuid")
 SHARE: Labels = ("namespace", "pod", "container", "device_uuid")
@@ -211,26 +212,29 @@ SHARE_FAMILIES = (
 
 def device_families(node_name: str, devices: Iterable[HostDevice]) -> Iterator[Metric]:
     """Yield every family of *devices*, those of the Node *node_name*."""
-    places = [(device, (node_name, str(device.index), device.uuid)) for device in devices]
+    places = [(device, _named(DEVICE, (node_name, str(device.index), device.uuid))) for device in devices]
     for family in DEVICE_FAMILIES:
         metric = family.kind(family.name, family.documentation, labels=(*DEVICE, *family.labels))
-        for device, place in places:
-            for more, value in family.values(device):
-                if value is not None:
-                    metric.add_metric((*place, *more), value)
+        rows = (
+            (place | _named(family.labels, more) if more else place, value)
+            for device, place in places
+            for more, value in family.values(device)
+        )
+        add_samples(metric, rows)
         yield metric
 
 
 def share_families(shown: Iterable[ShownDevice]) -> Iterator[Metric]:
     """Yield every family of the devices *shown* of containers."""
-    rows = [(one, (*one.labels[:3], one.labels[4])) for one in shown]
+    places = [(one, _named(SHARE, (*one.labels[:3], one.labels[4]))) for one in shown]
     for family in SHARE_FAMILIES:
         metric = family.kind(family.name, family.documentation, labels=SHARE)
-        for one, labels in rows:
-            value = family.value(one)
-            if value is not None:
-                metric.add_metric(labels, value)
+        add_samples(metric, ((place, family.value(one)) for one, place in places))
         yield metric
+
+
+def _named(names: Labels, values: Labels) -> NamedLabels:
+    return dict(zip(names, values, strict=True))
 
 
 def _kib(amount: int | None) -> int | None:

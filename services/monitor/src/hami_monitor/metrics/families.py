@@ -22,6 +22,7 @@ from hami_monitor.decide.observation import (
 )
 from hami_monitor.metrics.device_families import device_families
 from hami_monitor.metrics.device_families import share_families as own_share_families
+from hami_monitor.metrics.samples import NamedLabels, Row, add_samples
 from hamicommon.wire.region import DeviceSums
 
 ZONE = "vGPU"
@@ -170,9 +171,10 @@ def families(observation: Observation, *, has_legacy_names: bool = False) -> lis
     shown = list(shown_devices(observation))
     host_families = HOST_FAMILIES + (LEGACY_HOST_FAMILIES if has_legacy_names else ())
     share_families = SHARE_FAMILIES + (LEGACY_SHARE_FAMILIES if has_legacy_names else ())
+    places = {labels: [(_named(labels, one.labels), one) for one in shown] for labels in (SHARE, LEGACY_SHARE)}
     result: list[Metric] = [
         *(_host_family(family, observation) for family in host_families),
-        *(_filled(f.name, f.documentation, f.labels, ((s.labels, f.value(s)) for s in shown)) for f in share_families),
+        *(_share_family(family, places[family.labels]) for family in share_families),
         _mig_family(observation),
         *device_families(observation.node_name, observation.host_devices),
         *own_share_families(shown),
@@ -182,15 +184,27 @@ def families(observation: Observation, *, has_legacy_names: bool = False) -> lis
     return result
 
 
+def _share_family(family: ShareFamily, places: Iterable[tuple[NamedLabels, ShownDevice]]) -> GaugeMetricFamily:
+    rows = ((place, family.value(one)) for place, one in places)
+    return _family(family.name, family.documentation, family.labels, rows)
+
+
+def _family(name: str, documentation: str, labels: Labels, rows: Iterable[Row]) -> GaugeMetricFamily:
+    """Return the family *name* with a sample for each of *rows* that has a value."""
+    family = GaugeMetricFamily(name, documentation, labels=("zone", *labels))
+    add_samples(family, rows)
+    return family
+
+
 def _filled(
     name: str, documentation: str, labels: Labels, rows: Iterable[tuple[Labels, float | None]]
 ) -> GaugeMetricFamily:
-    """Return the family *name* with a sample for each of *rows* that has a value."""
-    family = GaugeMetricFamily(name, documentation, labels=("zone", *labels))
-    for values, value in rows:
-        if value is not None:
-            family.add_metric((ZONE, *values), value)
-    return family
+    """Return the same family from *rows* without the names of their labels."""
+    return _family(name, documentation, labels, ((_named(labels, values), value) for values, value in rows))
+
+
+def _named(names: Labels, values: Labels) -> NamedLabels:
+    return {"zone": ZONE, **dict(zip(names, values, strict=True))}
 
 
 def _host_family(family: HostFamily, observation: Observation) -> GaugeMetricFamily:
