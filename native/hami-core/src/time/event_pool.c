@@ -1,5 +1,6 @@
 #include "event_pool.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 #include "hooks.h"
@@ -21,7 +22,8 @@ struct hami_event {
 };
 
 struct hami_event_pool {
-    CUcontext context;
+    CUcontext _Atomic context; /* NULL: free */
+    _Atomic int device;
     CUstream stream;
     struct hami_event *anchor, *free;
     unsigned made;
@@ -36,22 +38,50 @@ static bool can_time(void)
            hami_real.cuEventDestroy_v2 && hami_real.cuStreamCreate && hami_real.cuStreamDestroy_v2 && hami_real.cuStreamIsCapturing;
 }
 
-struct hami_event_pool *hami_event_pool_of(CUcontext context)
+/* Return the pool with a context. Another device's lock may be held by who makes or closes others. */
+static struct hami_event_pool *find(CUcontext context)
 {
-    struct hami_event_pool *fresh = NULL;
+    for (int index = 0; index < CONTEXTS_MAX; index++)
+        if (atomic_load(&pools[index].context) == context)
+            return &pools[index];
+    return NULL;
+}
+
+/* Take a free pool for a context, which no other thread makes a pool for meanwhile. */
+static struct hami_event_pool *claim(CUcontext context, int device)
+{
+    for (int index = 0; index < CONTEXTS_MAX; index++) {
+        CUcontext none = NULL;
+
+        if (!atomic_compare_exchange_strong(&pools[index].context, &none, context))
+            continue;
+        atomic_store(&pools[index].device, device);
+        return &pools[index];
+    }
+    return NULL;
+}
+
+struct hami_event_pool *hami_event_pool_of(CUcontext context, int device)
+{
+    struct hami_event_pool *pool;
 
     if (!context || !can_time())
         return NULL;
-    for (int index = 0; index < CONTEXTS_MAX; index++) {
-        if (pools[index].context == context)
-            return &pools[index];
-        if (!pools[index].context && !fresh)
-            fresh = &pools[index];
-    }
-    if (!fresh || HAMI_INSIDE(hami_real.cuStreamCreate(&fresh->stream, STREAM_NON_BLOCKING)) != CUDA_SUCCESS)
-        return NULL;
-    fresh->context = context;
-    return fresh;
+    pool = find(context);
+    if (pool)
+        return atomic_load(&pool->device) == device ? pool : NULL;
+    pool = claim(context, device);
+    if (!pool || HAMI_INSIDE(hami_real.cuStreamCreate(&pool->stream, STREAM_NON_BLOCKING)) == CUDA_SUCCESS)
+        return pool;
+    atomic_store(&pool->context, NULL);
+    return NULL;
+}
+
+int hami_event_pool_device(CUcontext context)
+{
+    struct hami_event_pool *pool = find(context);
+
+    return pool ? atomic_load(&pool->device) : -1;
 }
 
 CUcontext hami_event_pool_context(const struct hami_event_pool *pool)
@@ -169,9 +199,9 @@ void hami_event_pool_close(struct hami_event_pool *pool)
         pool->events[index].event = NULL;
     }
     HAMI_INSIDE(hami_real.cuStreamDestroy_v2(pool->stream));
-    pool->context = NULL;
     pool->anchor = pool->free = NULL;
     pool->made = 0;
+    atomic_store(&pool->context, NULL);
 }
 
 void hami_event_pools_forget(void)

@@ -4,8 +4,8 @@
  * Owns a pool of events for each context, and a stream in it on which an anchor is recorded every two seconds. The time of an event
  * is the anchor's time plus what the driver says lies between them. Nothing is recorded on a stream that is being captured. Events
  * are counted: an interval that begins where another ends shares its event.
- * Locks: none; the caller holds the meter's. Threads: a pool and an anchor are made with the context current; recording and asking
- * need no current context.
+ * Locks: none; the caller holds that of the context's device (meter.h). Threads: a pool and an anchor are made with the context
+ * current; recording and asking need no current context.
  * Fork: events are the parent's; call hami_event_pools_forget() in the child.
  */
 #ifndef HAMI_EVENT_POOL_H
@@ -20,7 +20,10 @@ struct hami_event;
 struct hami_event_pool;
 
 /* Return the pool of a context, made if necessary. NULL if there are too many contexts or the driver lacks events. */
-struct hami_event_pool *hami_event_pool_of(CUcontext context);
+struct hami_event_pool *hami_event_pool_of(CUcontext context, int device);
+
+/* Return the device of a context that has a pool; -1 if it has none. Needs no lock. */
+int hami_event_pool_device(CUcontext context);
 
 /* Return the context of a pool; NULL once the pool is closed. */
 CUcontext hami_event_pool_context(const struct hami_event_pool *pool);

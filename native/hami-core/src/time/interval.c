@@ -1,6 +1,6 @@
 #include "interval.h"
 
-/* More launches than limiter.c lets wait on all devices together. */
+/* More launches than limiter.c lets wait on a device. */
 enum { INTERVALS_MAX = 2048 };
 
 /* The steps in which an interval's estimate is accounted for. */
@@ -10,23 +10,28 @@ enum { INTERVALS_MAX = 2048 };
 #define LONG_NS 10000000u
 #define BRIEF_NS 100000u
 
-static struct hami_interval pool[INTERVALS_MAX], *unused;
-static unsigned made;
+/* The intervals of each device, which its lock protects. */
+static struct pool {
+    struct hami_interval entries[INTERVALS_MAX], *unused;
+    unsigned made;
+} pools[HAMI_DEVICES_MAX];
 
 void hami_intervals_forget(void)
 {
-    unused = NULL;
-    made = 0;
+    for (struct pool *pool = pools; pool < pools + HAMI_DEVICES_MAX; pool++) {
+        pool->unused = NULL;
+        pool->made = 0;
+    }
 }
 
-static struct hami_interval *take(void)
+static struct hami_interval *take(struct pool *pool)
 {
-    struct hami_interval *interval = unused;
+    struct hami_interval *interval = pool->unused;
 
     if (interval)
-        unused = interval->next;
-    else if (made < INTERVALS_MAX)
-        interval = &pool[made++];
+        pool->unused = interval->next;
+    else if (pool->made < INTERVALS_MAX)
+        interval = &pool->entries[pool->made++];
     return interval;
 }
 
@@ -70,7 +75,7 @@ void hami_interval_add(struct hami_intervals *intervals, const struct hami_devic
 {
     int device = now->device;
     struct hami_meter *meter = &hami_meters[device];
-    struct hami_interval *interval = take();
+    struct hami_interval *interval = take(&pools[device]);
 
     if (!interval) {
         hami_meter_guess(filled->kernel);
@@ -112,8 +117,8 @@ static void drop_first(struct hami_intervals *intervals, int device, uint64_t no
         atomic_store_explicit(&interval->kernel->probed_at_ns, 0, memory_order_relaxed);
     hami_meter_count(device, interval->standing_ns + interval->prepaid_ns);
     count(intervals, device, -(int64_t)interval->queued_ns, -(int)interval->launches);
-    interval->next = unused;
-    unused = interval;
+    interval->next = pools[device].unused;
+    pools[device].unused = interval;
 }
 
 void hami_intervals_drop(struct hami_intervals *intervals, int device)

@@ -168,85 +168,82 @@ static uint64_t wait_ns(const struct hami_stream *stream, const struct hami_devi
     return wait;
 }
 
-/* Return the stream with an id, made if necessary; NULL if its device is unknown. */
-static struct hami_stream *stream_with(uint64_t id, CUstream handle)
+/* Return the stream with an id, made if necessary; NULL if that is impossible. The caller holds the device's lock. */
+static struct hami_stream *stream_with(uint64_t id, int device, CUstream handle)
 {
     struct hami_stream *stream = hami_stream_find(id);
-    int device;
 
-    if (stream)
-        return stream;
-    device = hami_device_of_stream(handle, false);
-    return device < 0 ? NULL : hami_stream_make(id, device, handle, hami_current_context());
+    return stream && stream->device == device ? stream : hami_stream_make(id, device, handle, hami_current_context());
 }
 
-/* How long to wait before the next attempt, and for which device; 0 when the launch may start. */
-struct attempted {
-    uint64_t wait_ns;
-    int device;
-};
-
-/* Try to start a launch; the caller holds the lock. */
-static struct attempted attempt(const struct hami_launch *launch, CUstream handle, uint64_t id, struct hami_timed_launch *timed)
+/* Return the device of a stream; -1 if it is unknown. */
+static int device_of(uint64_t id, CUstream handle)
 {
-    struct hami_stream *stream = stream_with(id, handle);
+    const struct hami_stream *stream = hami_stream_find(id);
+
+    return stream ? stream->device : hami_device_of_stream(handle, false);
+}
+
+/*
+ * Try to start a launch on a stream; the caller holds the device's lock. Returns how long to wait before the next attempt; 0 when
+ * the launch may start.
+ */
+static uint64_t attempt(const struct hami_launch *launch, struct hami_stream *stream, struct hami_timed_launch *timed)
+{
     struct hami_device_now now;
     struct hami_kernel *kernel;
-    struct hami_limits limits;
     uint64_t wait;
 
     if (!stream)
-        return (struct attempted){0};
+        return 0;
     now = hami_stream_now(stream, percent_of(stream->device), hami_now_ns());
     if (!now.percent)
-        return (struct attempted){0};
+        return 0;
     kernel = hami_kernel_find(&hami_kernels, hami_kernel_key(launch->handle, stream->device, launch->blocks, launch->threads));
     hami_stream_settle(stream, &now);
     wait = wait_ns(stream, &now, kernel);
     if (wait) {
         hami_streams_pause(&now, stream);
-        read_limits(&limits);
-        hami_streams_collect(stream->device, &limits, now.ns);
+        hami_streams_collect(&now);
         wait = wait_ns(stream, &now, kernel);
     }
     if (!wait) {
         hami_meter_pass(stream->device, now.ns + LATE_NS);
         hami_stream_launch(stream, kernel, &now, timed);
     }
-    return (struct attempted){wait, now.device};
+    return wait;
 }
 
-static void sleep_before(const struct attempted *next, bool is_first)
+static void sleep_before(uint64_t wait_ns, int device, bool is_first)
 {
     uint64_t began_ns = hami_now_ns();
 
-    hami_region_begin_wait(next->device, is_first);
-    hami_sleep_ns(next->wait_ns);
-    hami_region_end_wait(next->device, hami_now_ns() - began_ns);
+    hami_region_begin_wait(device, is_first);
+    hami_sleep_ns(wait_ns);
+    hami_region_end_wait(device, hami_now_ns() - began_ns);
 }
 
 /* For launches that need the clock: the stream's lease is used up, or the cost of the kernel or the stream itself is unknown. */
 static void __attribute__((noinline)) pass_by_the_clock(const struct hami_launch *launch, struct hami_timed_launch *timed)
 {
     CUstream handle = handle_of(launch->stream, launch->is_per_thread);
-    uint64_t id = id_of(handle);
-    struct attempted last;
+    uint64_t id = id_of(handle), wait;
+    int device = device_of(id, handle), mode;
     bool is_first = true;
-    int mode;
 
-    if (hami_is_capturing(launch->stream, launch->is_per_thread))
+    if (device < 0 || hami_is_capturing(launch->stream, launch->is_per_thread))
         return;
     do {
-        pthread_mutex_lock(&hami_meter_mutex);
         mode = hami_relax_capture_mode();
-        last = attempt(launch, handle, id, timed);
+        hami_meter_lock(device);
+        wait = attempt(launch, stream_with(id, device, handle), timed);
+        hami_meter_unlock(device);
         hami_restore_capture_mode(mode);
-        pthread_mutex_unlock(&hami_meter_mutex);
         hami_watcher_wake(read_limits);
-        if (last.wait_ns)
-            sleep_before(&last, is_first);
+        if (wait)
+            sleep_before(wait, device, is_first);
         is_first = false;
-    } while (last.wait_ns);
+    } while (wait);
 }
 
 static bool pass_on_lease(const struct hami_launch *launch)
@@ -297,35 +294,33 @@ void hami_limiter_enter(const struct hami_launch *launch, struct hami_timed_laun
 
 void hami_limiter_leave(struct hami_timed_launch *timed, CUresult result)
 {
+    int mode = hami_relax_capture_mode();
     struct hami_device_now now;
-    int mode;
 
-    pthread_mutex_lock(&hami_meter_mutex);
-    mode = hami_relax_capture_mode();
-    now = hami_stream_now(timed->stream, percent_of(timed->stream->device), hami_now_ns());
+    hami_meter_lock(timed->device);
+    now = (struct hami_device_now){timed->device, percent_of(timed->device), hami_now_ns()};
     hami_stream_end_timed(timed, result == CUDA_SUCCESS, &now);
+    hami_meter_unlock(timed->device);
     hami_restore_capture_mode(mode);
-    pthread_mutex_unlock(&hami_meter_mutex);
 }
 
 static void __attribute__((noinline)) note_wait(CUstream handle)
 {
     uint64_t id = id_of(handle);
-    struct hami_stream *stream;
+    int device = device_of(id, handle), mode;
     struct hami_device_now now;
-    int mode;
+    struct hami_stream *stream;
 
-    if (hami_is_capturing(handle, false))
+    if (device < 0 || hami_is_capturing(handle, false))
         return;
-    pthread_mutex_lock(&hami_meter_mutex);
     mode = hami_relax_capture_mode();
-    stream = stream_with(id, handle);
-    if (stream) {
-        now = hami_stream_now(stream, percent_of(stream->device), hami_now_ns());
+    hami_meter_lock(device);
+    now = (struct hami_device_now){device, percent_of(device), hami_now_ns()};
+    stream = stream_with(id, device, handle);
+    if (stream)
         hami_stream_note_wait(stream, &now);
-    }
+    hami_meter_unlock(device);
     hami_restore_capture_mode(mode);
-    pthread_mutex_unlock(&hami_meter_mutex);
 }
 
 void hami_limiter_note_wait(CUstream stream, bool is_per_thread)
@@ -340,25 +335,34 @@ void hami_limiter_note_wait(CUstream stream, bool is_per_thread)
 
 void hami_limiter_end_stream(CUstream stream)
 {
+    const struct hami_stream *known;
+    int device;
+
     if (hami_inside || !stream)
         return;
-    pthread_mutex_lock(&hami_meter_mutex);
-    hami_stream_end(stream_id(stream, NULL));
-    pthread_mutex_unlock(&hami_meter_mutex);
+    known = hami_stream_find(stream_id(stream, NULL));
+    if (!known)
+        return;
+    device = known->device;
+    hami_meter_lock(device);
+    hami_stream_end(stream_id(stream, NULL), device);
+    hami_meter_unlock(device);
 }
 
 void hami_limiter_end_context(CUcontext context)
 {
-    if (hami_inside || !context)
+    int device = hami_inside || !context ? -1 : hami_event_pool_device(context);
+
+    if (device < 0)
         return;
-    pthread_mutex_lock(&hami_meter_mutex);
-    hami_streams_end_context(context);
-    pthread_mutex_unlock(&hami_meter_mutex);
+    hami_meter_lock(device);
+    hami_streams_end_context(context, device);
+    hami_meter_unlock(device);
 }
 
 void hami_limiter_forget(void)
 {
-    pthread_mutex_init(&hami_meter_mutex, NULL);
+    hami_meter_forget_locks();
     hami_streams_forget();
     hami_watcher_forget();
 }

@@ -1,5 +1,6 @@
 #include "meter.h"
 
+#include <pthread.h>
 #include <string.h>
 
 #include "bucket.h"
@@ -27,7 +28,28 @@ struct hami_meter hami_meters[HAMI_DEVICES_MAX];
 /* What intervals of this process took, as if it were alone in the container. A child keeps the parent's, which does no harm. */
 static struct hami_timeline own_timelines[HAMI_DEVICES_MAX];
 
-pthread_mutex_t hami_meter_mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t mutexes[HAMI_DEVICES_MAX] = {[0 ... HAMI_DEVICES_MAX - 1] = PTHREAD_MUTEX_INITIALIZER};
+
+void hami_meter_lock(int device)
+{
+    pthread_mutex_lock(&mutexes[device]);
+}
+
+bool hami_meter_try_lock(int device)
+{
+    return pthread_mutex_trylock(&mutexes[device]) == 0;
+}
+
+void hami_meter_unlock(int device)
+{
+    pthread_mutex_unlock(&mutexes[device]);
+}
+
+void hami_meter_forget_locks(void)
+{
+    for (int device = 0; device < HAMI_DEVICES_MAX; device++)
+        pthread_mutex_init(&mutexes[device], NULL);
+}
 
 void hami_meter_forget(void)
 {

@@ -9,13 +9,13 @@
  * container's while such a launch runs (long_run.h). It is debited like the first one, but not for these launches. Then others wait
  * for the second one. When such a launch ends, its debit counts there, too.
  *
- * Locks: hami_meter_mutex, for this file, interval.h and stream.h. Their functions need it unless they say otherwise. It is never
- * held while a thread sleeps, and no driver call made under it waits for the device.
+ * Locks: one of each device, hami_meter_lock(), for this file, interval.h, stream.h and event_pool.h. Their functions need the lock
+ * of the device unless they say otherwise. It is never held while a thread sleeps, and no driver call made under it waits for the
+ * device. A thread that holds one only tries to take another. So a slow call of the driver delays launches on its device only.
  */
 #ifndef HAMI_METER_H
 #define HAMI_METER_H
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -54,9 +54,12 @@ struct hami_meter {
 extern struct hami_kernels hami_kernels;
 extern struct hami_meter hami_meters[HAMI_DEVICES_MAX];
 
-extern pthread_mutex_t hami_meter_mutex;
+void hami_meter_lock(int device);
+bool hami_meter_try_lock(int device);
+void hami_meter_unlock(int device);
 
-/* Forget what was learned, in a forked child. */
+/* In a forked child: make the locks anew, and forget what was learned. */
+void hami_meter_forget_locks(void);
 void hami_meter_forget(void);
 
 /* Return the estimated cost of a launch; 0 if it is unknown. Needs no lock. */

@@ -1,5 +1,6 @@
 #include "stream.h"
 
+#include <pthread.h>
 #include <string.h>
 
 #include "hooks.h"
@@ -18,18 +19,38 @@
 
 struct hami_stream hami_streams[HAMI_STREAMS_MAX];
 
-static bool is_used;
+/* The id of an entry that is being made. No stream has it. */
+#define TAKEN UINT64_MAX
+
+/* For who has which entry: its `id`, unless it becomes 0, and its `device`. No driver is called under it. */
+static pthread_mutex_t table_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+static _Atomic uint32_t used_devices;
+
+_Static_assert(HAMI_DEVICES_MAX <= 32, "used_devices has a bit for each device");
 
 /* A child of a process that launched nothing has nothing to forget. */
 void hami_streams_forget(void)
 {
-    if (is_used) {
+    pthread_mutex_init(&table_mutex, NULL);
+    if (used_devices) {
         memset(hami_streams, 0, sizeof(hami_streams));
         hami_intervals_forget();
         hami_event_pools_forget();
         hami_meter_forget();
     }
-    is_used = false;
+    used_devices = 0;
+}
+
+bool hami_streams_are_on(int device)
+{
+    return atomic_load_explicit(&used_devices, memory_order_relaxed) >> device & 1;
+}
+
+/* Whether an entry is in use for a device whose lock the caller holds. */
+static bool is_on(const struct hami_stream *stream, int device)
+{
+    return stream->id && stream->device == device;
 }
 
 static void release(struct hami_stream *stream)
@@ -40,23 +61,66 @@ static void release(struct hami_stream *stream)
     atomic_store(&stream->id, 0);
 }
 
+/* Release an entry if nobody uses its device now. */
+static bool try_release(struct hami_stream *stream)
+{
+    int device = stream->device;
+
+    if (!hami_meter_try_lock(device))
+        return false;
+    release(stream);
+    hami_meter_unlock(device);
+    return true;
+}
+
+/* Return a free entry for an id, or one that is replaced: of the same device if there is one. The caller holds `table_mutex`. */
+static struct hami_stream *free_entry(uint64_t id, int device)
+{
+    for (unsigned step = 0; step < HAMI_STREAM_PROBES; step++)
+        if (!hami_stream_at(id, step)->id)
+            return hami_stream_at(id, step);
+    for (unsigned step = 0; step < HAMI_STREAM_PROBES; step++) {
+        if (hami_stream_at(id, step)->device != device)
+            continue;
+        release(hami_stream_at(id, step));
+        return hami_stream_at(id, step);
+    }
+    for (unsigned step = 0; step < HAMI_STREAM_PROBES; step++)
+        if (hami_stream_at(id, step)->id != TAKEN && try_release(hami_stream_at(id, step)))
+            return hami_stream_at(id, step);
+    return NULL;
+}
+
+static struct hami_stream *take_entry(uint64_t id, int device)
+{
+    struct hami_stream *stream;
+
+    pthread_mutex_lock(&table_mutex);
+    stream = free_entry(id, device);
+    if (stream) {
+        stream->device = device;
+        atomic_store(&stream->id, TAKEN);
+    }
+    pthread_mutex_unlock(&table_mutex);
+    return stream;
+}
+
 struct hami_stream *hami_stream_make(uint64_t id, int device, CUstream handle, CUcontext context)
 {
     struct hami_stream *stream = hami_stream_find(id);
 
     if (stream)
-        return stream;
-    stream = hami_stream_at(id, 0);
-    for (unsigned step = HAMI_STREAM_PROBES; step-- > 0;)
-        if (!hami_stream_at(id, step)->id)
-            stream = hami_stream_at(id, step);
-    is_used = true;
-    release(stream);
-    memset(stream, 0, sizeof(*stream));
-    stream->device = device;
+        return stream->device == device ? stream : NULL;
+    stream = take_entry(id, device);
+    if (!stream)
+        return NULL;
+    atomic_fetch_or(&used_devices, (uint32_t)1 << device);
     stream->is_default = handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD;
     stream->handle = handle;
-    stream->pool = hami_event_pool_of(context);
+    stream->pool = hami_event_pool_of(context, device);
+    stream->intervals = (struct hami_intervals){.first = NULL};
+    stream->open_ns = stream->untimed_ns = stream->granted_ns = stream->idle_ns = 0;
+    stream->open_launches = 0;
     atomic_store_explicit(&stream->used, HAMI_LEASE_NS, memory_order_relaxed);
     atomic_store_explicit(&stream->id, id, memory_order_release);
     return stream;
@@ -122,7 +186,7 @@ void hami_streams_pause(const struct hami_device_now *now, const struct hami_str
 {
     hami_meters[now->device].paused_ns = now->ns;
     for (struct hami_stream *stream = hami_streams; stream < hami_streams + HAMI_STREAMS_MAX; stream++) {
-        if (!stream->id || stream->device != now->device)
+        if (!is_on(stream, now->device))
             continue;
         hami_stream_settle(stream, now);
         atomic_store_explicit(&stream->used, HAMI_LEASE_NS, memory_order_relaxed);
@@ -145,6 +209,7 @@ static void begin_timed(struct hami_stream *stream, struct hami_kernel *kernel, 
         return;
     }
     timed->stream = stream;
+    timed->device = stream->device;
     timed->stream_id = stream->id;
     timed->kernel = kernel;
     timed->prepaid_ns = prepaid_ns;
@@ -225,45 +290,43 @@ void hami_stream_end_timed(struct hami_timed_launch *timed, bool is_launched, co
     stream->tail = to;
 }
 
-bool hami_streams_collect(int device, const struct hami_limits *limits, uint64_t now_ns)
+bool hami_streams_collect(const struct hami_device_now *now)
 {
     bool is_ahead = false;
     CUcontext popped;
 
     for (struct hami_stream *stream = hami_streams; stream < hami_streams + HAMI_STREAMS_MAX; stream++) {
-        struct hami_device_now now;
         uint64_t idle = 0;
 
-        if (!stream->intervals.first || (device != HAMI_ALL_DEVICES && stream->device != device))
+        if (!is_on(stream, now->device) || !stream->intervals.first)
             continue;
         if (HAMI_INSIDE(hami_real.cuCtxPushCurrent_v2(hami_event_pool_context(stream->pool))) != CUDA_SUCCESS) {
-            hami_intervals_drop(&stream->intervals, stream->device);
+            hami_intervals_drop(&stream->intervals, now->device);
             continue;
         }
-        now = hami_stream_now(stream, limits->percent[stream->device], now_ns);
-        hami_intervals_collect(&stream->intervals, &now, stream->tail, &idle);
+        hami_intervals_collect(&stream->intervals, now, stream->tail, &idle);
         HAMI_INSIDE(hami_real.cuCtxPopCurrent_v2(&popped));
         if (idle)
-            stream->idle_ns = idle + hami_meter_occupied_ns(&hami_meters[stream->device], stream->open_ns);
+            stream->idle_ns = idle + hami_meter_occupied_ns(&hami_meters[now->device], stream->open_ns);
         is_ahead |= stream->intervals.first != NULL;
     }
     return is_ahead;
 }
 
-void hami_stream_end(uint64_t id)
+void hami_stream_end(uint64_t id, int device)
 {
     struct hami_stream *stream = hami_stream_find(id);
 
-    if (stream)
+    if (stream && is_on(stream, device))
         release(stream);
 }
 
-void hami_streams_end_context(CUcontext context)
+void hami_streams_end_context(CUcontext context, int device)
 {
     struct hami_event_pool *pool = NULL;
 
     for (struct hami_stream *stream = hami_streams; stream < hami_streams + HAMI_STREAMS_MAX; stream++) {
-        if (!stream->id || !stream->pool || hami_event_pool_context(stream->pool) != context)
+        if (!is_on(stream, device) || !stream->pool || hami_event_pool_context(stream->pool) != context)
             continue;
         pool = stream->pool;
         release(stream);

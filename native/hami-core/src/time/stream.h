@@ -6,7 +6,7 @@
  * it are timed together, up to the next event. This needs a stream that has work: if it became idle, launches cannot be timed
  * together, and their estimates are kept. While launches have to wait for the limit, all are timed.
  *
- * Locks: the meter's, unless a function says otherwise. Fork: call hami_streams_forget() in the child.
+ * Locks: that of the device (meter.h), unless a function says otherwise. Fork: call hami_streams_forget() in the child.
  */
 #ifndef HAMI_STREAM_H
 #define HAMI_STREAM_H
@@ -33,7 +33,7 @@
 struct hami_stream {
     _Atomic uint64_t id; /* 0: free */
     _Atomic uint64_t used; /* launches << 40 | nanoseconds on the lease */
-    int device;
+    _Atomic int device;
     bool is_default; /* a context's or a thread's default stream: only its own launches may record events on it */
     CUstream handle;
     struct hami_event_pool *pool;
@@ -49,6 +49,7 @@ struct hami_stream {
 /* A launch that is timed alone: what is known between its two events. */
 struct hami_timed_launch {
     struct hami_stream *stream;
+    int device;
     struct hami_kernel *kernel;
     struct hami_event *from; /* NULL: the launch is not timed */
     uint64_t stream_id, prepaid_ns;
@@ -71,7 +72,10 @@ static inline struct hami_stream *hami_stream_find(uint64_t id)
     return NULL;
 }
 
-/* Return the stream with an id; if necessary it is made, in place of another. `handle` is 0x1 or 0x2 for the default streams. */
+/*
+ * Return the stream with an id; if necessary it is made, in place of another. `handle` is 0x1 or 0x2 for the default streams. NULL
+ * if there is no entry for it while other devices use theirs.
+ */
 struct hami_stream *hami_stream_make(uint64_t id, int device, CUstream handle, CUcontext context);
 
 /* Count a launch against the lease. Returns false if the lease is used up. Needs no lock. */
@@ -116,14 +120,15 @@ bool hami_stream_awaits_probe(const struct hami_stream *stream, const struct ham
  */
 void hami_streams_pause(const struct hami_device_now *now, const struct hami_stream *current);
 
-#define HAMI_ALL_DEVICES (-1)
+/* Charge what a device has done since the last call. Returns whether anything is still queued. */
+bool hami_streams_collect(const struct hami_device_now *now);
 
-/* Charge what a device, or each, has done since the last call. Returns whether anything is still queued. */
-bool hami_streams_collect(int device, const struct hami_limits *limits, uint64_t now_ns);
+/* Whether there ever were streams on a device. Needs no lock. */
+bool hami_streams_are_on(int device);
 
 /* Forget a stream, or the streams of a context, that is about to end. */
-void hami_stream_end(uint64_t id);
-void hami_streams_end_context(CUcontext context);
+void hami_stream_end(uint64_t id, int device);
+void hami_streams_end_context(CUcontext context, int device);
 
 void hami_streams_forget(void);
 

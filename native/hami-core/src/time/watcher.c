@@ -32,11 +32,15 @@ static uint64_t published_ns[HAMI_DEVICES_MAX];
 
 static bool collect(const struct hami_limits *limits, uint64_t now_ns)
 {
-    bool is_ahead;
+    bool is_ahead = false;
 
-    pthread_mutex_lock(&hami_meter_mutex);
-    is_ahead = hami_streams_collect(HAMI_ALL_DEVICES, limits, now_ns);
-    pthread_mutex_unlock(&hami_meter_mutex);
+    for (int device = 0; device < HAMI_DEVICES_MAX; device++) {
+        if (!hami_streams_are_on(device))
+            continue;
+        hami_meter_lock(device);
+        is_ahead |= hami_streams_collect(&(struct hami_device_now){device, limits->percent[device], now_ns});
+        hami_meter_unlock(device);
+    }
     return is_ahead;
 }
 
