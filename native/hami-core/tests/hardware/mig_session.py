@@ -20,7 +20,9 @@ __all__ = [
     "devices",
     "instances",
     "profiles",
+    "read_for_ever",
     "remaining",
+    "renew_compute",
     "set_mode",
     "spans",
 ]
@@ -129,6 +131,20 @@ def clear(index: int) -> None:
         destroy_compute(index, instance, compute)
     for instance, *_ in instances(index, 19, 14, 9):
         destroy(index, instance)
+
+
+def renew_compute(index: int, instance: int, times: int) -> None:
+    """Destroy a compute instance and create it again."""
+    for _ in range(times):
+        destroy_compute(index, instance, 0)
+        create_compute(index, instance, 0)
+
+
+def read_for_ever(index: int, position: int) -> NoReturn:
+    """Read the memory of a MIG device, whenever there is one, for ever."""
+    while True:
+        with suppress(n.NVMLError):
+            n.nvmlDeviceGetMemoryInfo(n.nvmlDeviceGetMigDeviceHandleByIndex(gpu(index), position))
 
 
 def churn(index: int) -> NoReturn:

@@ -382,6 +382,20 @@ def test_processes_killed_at_any_time_leave_whole_instances(start: Start) -> Non
         assert [None, [7, 3, 2]] == process.ask_all("clear(0)", "[remaining(0, profile) for profile in (19, 14, 9)]")
 
 
+def test_reading_an_instance_while_another_process_destroys_it_leaves_the_others(start: Start) -> None:
+    """
+    Each of them is in the driver's table beside the one that changes.
+    """
+    process, reader = in_mig_mode(start), start()
+    numbers = [process.ask("create(0, 19)") for _ in range(5)]
+    process.ask_all(*(f"create_compute(0, {number}, 0)" for number in numbers))
+    reader.send("read_for_ever(0, 3)")
+
+    assert process.ask(f"renew_compute(0, {numbers[3]}, 2000)") is None
+    assert [[number, 0] for number in numbers] == sorted(device[3:] for device in process.ask("devices(0)"))
+    assert process.ask("clear(0)") is None
+
+
 def test_xid_of_an_instance_is_an_event_of_its_gpu(start: Start, driver: FakeDriver) -> None:
     """
     It has the numbers of the instance. Only the GPU can be registered.

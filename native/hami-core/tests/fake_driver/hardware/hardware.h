@@ -62,7 +62,7 @@ bool hw_open(void);
 int hw_device_count(void);
 const struct hw_device *hw_device(int device);
 
-/* Whether a row is a device. The parent of an empty row is -1. */
+/* Whether a row is a device. The parent of a row that never was one is -1. */
 bool hw_exists(int device);
 
 /* Whether a GPU is in MIG mode. */

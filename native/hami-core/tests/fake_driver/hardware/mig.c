@@ -10,7 +10,7 @@
 
 const struct mig_model *mig_model_of(int gpu)
 {
-    if (hw_device(gpu)->parent >= 0)
+    if (gpu >= HW_CONFIGURED_MAX || hw_device(gpu)->parent >= 0)
         return NULL;
     for (int row = 0; row < HW_CONFIGURED_MAX; row++)
         if (hw_device(row)->parent == gpu)
@@ -30,12 +30,11 @@ static struct hw_instance *row_of(int device)
     return &hw_state->instances[device - HW_CONFIGURED_MAX];
 }
 
-/* An instance ceases to be a device first, and then to be known. */
+/* An instance ceases to be a device first, and then to be known. The row keeps its GPU, because a reader may still be at it. */
 static void remove_compute(struct hw_instance *instance)
 {
-    instance->device.uuid[0] = '\0';
-    instance->device.parent = -1;
-    instance->compute.serial = 0;
+    __atomic_store_n(instance->device.uuid, '\0', __ATOMIC_RELEASE);
+    __atomic_store_n(&instance->compute.serial, 0, __ATOMIC_RELEASE);
 }
 
 static void remove_all(int gpu)
@@ -235,19 +234,19 @@ static void write_uuid(char *text, size_t size, const char *gpu, unsigned int in
 /* Describe the device of a compute instance, except for its UUID, which makes it a device. */
 static void describe(struct hw_device *device, const struct mig_gpu_instance *within, const struct mig_compute_instance *compute)
 {
-    const struct hw_device *gpu = hw_device(within->gpu);
+    struct hw_device made = *hw_device(within->gpu);
     const struct mig_profile *profile = mig_profile_of_id(mig_model_of(within->gpu), within->profile_id);
     const struct mig_compute_profile *part = mig_compute_profile(profile, compute->kind);
     bool is_whole = part->slices == profile->slices;
 
-    *device = *gpu;
-    device->uuid[0] = '\0';
-    snprintf(device->name, sizeof(device->name), "%.60s MIG %s%s%s", gpu->name, is_whole ? "" : part->name, is_whole ? "" : ".",
-             profile->name);
-    device->memory_bytes = profile->memory_mib * HW_MIB;
-    device->parent = within->gpu;
-    device->instance = (int)within->id;
-    device->compute = (int)compute->id;
+    made.uuid[0] = '\0';
+    snprintf(made.name, sizeof(made.name), "%.60s MIG %s%s%s", hw_device(within->gpu)->name, is_whole ? "" : part->name,
+             is_whole ? "" : ".", profile->name);
+    made.memory_bytes = profile->memory_mib * HW_MIB;
+    made.parent = within->gpu;
+    made.instance = (int)within->id;
+    made.compute = (int)compute->id;
+    *device = made;
 }
 
 /* Functions that take the lock */
