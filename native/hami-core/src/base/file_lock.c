@@ -4,6 +4,8 @@
 #include <time.h>
 #include <unistd.h>
 
+enum { PAUSE_LEAST_US = 100, PAUSE_MOST_US = 10000 };
+
 static bool set(int file, int command, short type, off_t first, off_t bytes)
 {
     struct flock range = {.l_type = type, .l_whence = SEEK_SET, .l_start = first, .l_len = bytes};
@@ -20,31 +22,44 @@ static bool take_ranges(const struct hami_file_lock *lock, int command)
            set(lock->file, command, F_WRLCK, lock->first, lock->bytes);
 }
 
-static bool wait_for(const struct hami_file_lock *lock, int longest_wait_ms)
+/* Try to take the lock. Returns false with EAGAIN if another thread or process has it, or another errno. */
+static bool try_to_take(struct hami_file_lock *lock, const char *path)
 {
-    if (longest_wait_ms < 0)
-        return take_ranges(lock, F_OFD_SETLKW);
-    for (int waited_ms = 0; !take_ranges(lock, F_OFD_SETLK); waited_ms++) {
-        if (waited_ms == longest_wait_ms)
-            return false;
-        nanosleep(&(struct timespec){0, 1000000}, NULL);
-    }
-    return true;
-}
+    int problem;
 
-bool hami_file_lock_take(struct hami_file_lock *lock, const char *path, int longest_wait_ms)
-{
-    pthread_mutex_lock(&lock->mutex);
+    if (pthread_mutex_trylock(&lock->mutex) != 0) {
+        errno = EAGAIN;
+        return false;
+    }
     if (!path)
         return true;
     lock->file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (lock->file >= 0 && wait_for(lock, longest_wait_ms))
+    if (lock->file >= 0 && take_ranges(lock, F_OFD_SETLK))
         return true;
+    problem = errno == EACCES && lock->file >= 0 ? EAGAIN : errno;
     if (lock->file >= 0)
         close(lock->file);
     lock->file = -1;
     pthread_mutex_unlock(&lock->mutex);
+    errno = problem;
     return false;
+}
+
+/* The time that is slept counts, so neither a clock that is set nor a process that is stopped ends the wait early. */
+bool hami_file_lock_take(struct hami_file_lock *lock, const char *path, int longest_wait_ms)
+{
+    long left_us = longest_wait_ms * 1000L, pause_us = PAUSE_LEAST_US;
+
+    while (!try_to_take(lock, path)) {
+        if (errno != EAGAIN || left_us <= 0)
+            return false;
+        if (pause_us > left_us)
+            pause_us = left_us;
+        nanosleep(&(struct timespec){0, pause_us * 1000}, NULL);
+        left_us -= pause_us;
+        pause_us = pause_us < PAUSE_MOST_US / 2 ? pause_us * 2 : PAUSE_MOST_US;
+    }
+    return true;
 }
 
 void hami_file_lock_give(struct hami_file_lock *lock)

@@ -19,7 +19,6 @@
 #ifndef F_OFD_GETLK
 #define F_OFD_GETLK 36
 #define F_OFD_SETLK 37
-#define F_OFD_SETLKW 38
 #endif
 
 struct hami_file_lock {
@@ -32,8 +31,9 @@ struct hami_file_lock {
 #define HAMI_FILE_LOCK(first, bytes, shared) {PTHREAD_MUTEX_INITIALIZER, -1, first, bytes, shared}
 
 /*
- * Take the lock on a file, which is created if it is missing. With a NULL `path` the lock is between threads only. Waits for at
- * most `longest_wait_ms`; a negative number means without end. Returns false, without the lock, if it cannot be taken.
+ * Take the lock on a file, which is created if it is missing. With a NULL `path` the lock is between threads only. Sleeps for at
+ * most `longest_wait_ms` while another thread or process has it. Returns false, without the lock and with errno: EAGAIN if another
+ * still has it, otherwise what is wrong with the file.
  */
 bool hami_file_lock_take(struct hami_file_lock *lock, const char *path, int longest_wait_ms);
 void hami_file_lock_give(struct hami_file_lock *lock);

@@ -35,6 +35,17 @@ static bool match_all(void)
     return is_complete;
 }
 
+/* The region could not be asked to take in a device: this process gets nothing of it. */
+static void refuse_unknown(void)
+{
+    for (int ordinal = 0; ordinal < ordinal_count; ordinal++) {
+        if (device_of_ordinal[ordinal] >= 0)
+            continue;
+        device_of_ordinal[ordinal] = (int8_t)hami_region_refused_device();
+        hami_log(HAMI_LOG_ERROR, "CUDA device %d is not in the region: nothing can be allocated on it", ordinal);
+    }
+}
+
 bool hami_match_devices(void)
 {
     if (atomic_load_explicit(&is_matched, memory_order_acquire))
@@ -44,9 +55,13 @@ bool hami_match_devices(void)
     pthread_mutex_lock(&mutex);
     if (!atomic_load(&is_matched)) {
         ordinal_count = hami_cuda_device_count();
+        if (ordinal_count > 0)
+            hami_region_join();
         if (!match_all()) {
-            hami_region_renew_inventory(hami_list_devices);
-            match_all();
+            if (hami_region_renew_inventory(hami_list_devices))
+                match_all();
+            else
+                refuse_unknown();
         }
         atomic_store_explicit(&is_matched, ordinal_count > 0, memory_order_release);
     }

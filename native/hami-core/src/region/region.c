@@ -9,6 +9,7 @@
 #include "liveness.h"
 #include "log.h"
 #include "options.h"
+#include "region_limits.h"
 #include "slot_lock.h"
 
 /*
@@ -161,7 +162,7 @@ static int sweep_slots(struct hami_region *region)
 {
     int swept;
 
-    if (hami_region_is_private() || !hami_region_lock())
+    if (hami_region_is_private() || !hami_region_lock_to_sweep())
         return 0;
     swept = sweep_locked(region);
     hami_region_unlock();
@@ -270,6 +271,13 @@ struct hami_slot *hami_region_slot(void)
     struct hami_slot *slot = atomic_load_explicit(&own_slot, memory_order_acquire);
 
     return slot ? slot : claim();
+}
+
+void hami_region_join(void)
+{
+    hami_region_slot();
+    atomic_thread_fence(memory_order_seq_cst);
+    hami_limits_read_own(hami_region());
 }
 
 void hami_region_sweep(void)

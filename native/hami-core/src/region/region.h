@@ -10,6 +10,8 @@
  * taken by living processes, a process says so once and keeps its slot to itself: it sees what the others use, and they do not see
  * its use.
  * Fork: the child keeps the mapping, has no slot and claims one when it first needs it. Call hami_region_forget() in it.
+ * Waits: for the lock, at most 10 s to attach or renew the file, and 5 s to sweep it, which is left out then. A process that cannot
+ * attach or renew within that time gets no memory: it does not know what others use.
  * Failure: if the file cannot be used (unreadable, or another layout with living owners), the library says so once and uses a
  * private region with the limits of the environment. Nothing here ends the process. Only another process that truncates the mapped
  * file can: that cannot be survived without a signal handler.
@@ -28,7 +30,7 @@ struct hami_inventory {
     char uuids[HAMI_DEVICES_MAX][HAMI_UUID_BYTES];
 };
 
-/* Called under the lock, and only if the region does not know its devices yet. */
+/* Called without a lock of the region, and only if the region does not know its devices yet. */
 typedef void hami_take_inventory(struct hami_inventory *inventory);
 
 /*
@@ -56,8 +58,17 @@ struct hami_slot *hami_region_slot(void);
 /* Return a claimable slot by `index`, from 0 until NULL. This process's own slot comes last if it is not in the region. */
 struct hami_slot *hami_region_slot_at(int index);
 
-/* Add the devices that the region does not know yet. Known devices keep their indices while other processes use the region. */
-void hami_region_renew_inventory(hami_take_inventory *take_inventory);
+/* Claim this process's slot. Indices of devices that are read after that stay, and the limits of this process are right for them. */
+void hami_region_join(void);
+
+/*
+ * Add the devices that the region does not know yet. Known devices keep their indices while other processes use the region. Returns
+ * false if the lock is not free within 10 s.
+ */
+bool hami_region_renew_inventory(hami_take_inventory *take_inventory);
+
+/* Return an index without a device, of which this process may have nothing; -1 if there is none. */
+int hami_region_refused_device(void);
 
 /* Return the region index of a UUID, or -1. */
 int hami_region_device(const char *uuid);

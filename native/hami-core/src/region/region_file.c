@@ -19,7 +19,14 @@
 #include "region_limits.h"
 #include "slot_lock.h"
 
-enum { RECENT_KERNEL_FRESH = 2, LONGEST_WAIT_FOR_CONTEXT_MS = 10000 };
+enum {
+    RECENT_KERNEL_FRESH = 2,
+    LOOK_EVERY_MS = 64,
+    LONGEST_WAIT_MS = 10000,
+    LONGEST_WAIT_FOR_INVENTORY_MS = 2000,
+    LONGEST_WAIT_TO_SWEEP_MS = 5000,
+    LONGEST_WAIT_FOR_CONTEXT_MS = 10000
+};
 
 /*
  * What HAMi-core locks for itself while it looks for a process's first context. Here each device has a byte after it, and contexts
@@ -37,6 +44,9 @@ static struct hami_file_lock contexts_locks[HAMI_DEVICES_MAX] = {
 };
 
 _Static_assert(HAMI_DEVICES_MAX == 16, "each device has a lock of its contexts");
+
+/* Of processes that start together, one asks the driver for the devices, and the others use its answer. */
+static struct hami_file_lock inventory_lock = HAMI_FILE_LOCK(HAMI_CORE_BYTE + 1 + HAMI_DEVICES_MAX, 1, 0);
 
 /*
  * Where older versions keep their slots, to see whether a process still uses the file. Source: the layouts in HAMi-core's history.
@@ -68,9 +78,24 @@ static const char *path_of_locks(void)
     return is_private ? NULL : hami_options()->region_path;
 }
 
+static bool lock_region(int longest_wait_ms, const char *consequence)
+{
+    if (hami_file_lock_take(&region_lock, path_of_locks(), longest_wait_ms))
+        return true;
+    if (errno == EAGAIN)
+        hami_log(HAMI_LOG_WARNING, "%s: another process has had its lock for %d s: %s", hami_options()->region_path,
+                 longest_wait_ms / 1000, consequence);
+    return false;
+}
+
 bool hami_region_lock(void)
 {
-    return hami_file_lock_take(&region_lock, path_of_locks(), -1);
+    return lock_region(LONGEST_WAIT_MS, "new devices cannot be added");
+}
+
+bool hami_region_lock_to_sweep(void)
+{
+    return lock_region(LONGEST_WAIT_TO_SWEEP_MS, "the memory of dead processes stays counted");
 }
 
 bool hami_region_try_lock(void)
@@ -105,20 +130,17 @@ bool hami_region_is_private(void)
 /* Devices */
 
 /* Known devices keep their indices, because other processes count in them. */
-static void write_inventory(struct hami_region *region, hami_take_inventory *take_inventory)
+static void write_inventory(struct hami_region *region, const struct hami_inventory *inventory)
 {
-    struct hami_inventory inventory;
     int place = 0;
 
-    memset(&inventory, 0, sizeof(inventory));
-    take_inventory(&inventory);
-    for (int index = 0; index < inventory.count; index++) {
-        if (!inventory.uuids[index][0] || hami_region_device_in(region, inventory.uuids[index]) >= 0)
+    for (int index = 0; index < inventory->count; index++) {
+        if (!inventory->uuids[index][0] || hami_region_device_in(region, inventory->uuids[index]) >= 0)
             continue;
         while (place < HAMI_DEVICES_MAX && region->uuids[place][0])
             place++;
         if (place < HAMI_DEVICES_MAX)
-            memcpy(region->uuids[place], inventory.uuids[index], HAMI_UUID_BYTES);
+            memcpy(region->uuids[place], inventory->uuids[index], HAMI_UUID_BYTES);
     }
     for (place = HAMI_DEVICES_MAX; place > 0 && !region->uuids[place - 1][0]; place--)
         continue;
@@ -132,7 +154,7 @@ static void wipe(struct hami_region *region)
 }
 
 /* Initialise a zeroed region, the magic last: if its writer dies before that, the next process starts over. */
-static void initialise(struct hami_region *region, hami_take_inventory *take_inventory)
+static void initialise(struct hami_region *region, const struct hami_inventory *inventory)
 {
     const struct hami_semaphore unlocked = {.value = 1, .shared = 128};
 
@@ -141,7 +163,7 @@ static void initialise(struct hami_region *region, hami_take_inventory *take_inv
     region->sem = unlocked;
     region->sem.records = HAMI_REGION_RECORDS;
     region->sem_postinit = unlocked;
-    write_inventory(region, take_inventory);
+    write_inventory(region, inventory);
     hami_limits_write(region, false);
     atomic_store(&region->utilization_switch, 1);
     atomic_store(&region->recent_kernel, RECENT_KERNEL_FRESH);
@@ -313,7 +335,7 @@ static struct hami_region *attach_ready(void)
     return NULL;
 }
 
-static struct hami_region *map_locked(hami_take_inventory *take_inventory)
+static struct hami_region *map_locked(const struct hami_inventory *inventory)
 {
     const char *path = hami_options()->region_path;
     enum file_state state = state_of(region_lock.file);
@@ -326,25 +348,97 @@ static struct hami_region *map_locked(hami_take_inventory *take_inventory)
     if (region && state == FILE_STALE)
         wipe(region);
     if (region && state != FILE_READY)
-        initialise(region, take_inventory);
+        initialise(region, inventory);
     else if (region && !region->device_count)
-        write_inventory(region, take_inventory);
+        write_inventory(region, inventory);
     if (region && state == FILE_READY)
         settle_limits(region);
     return region;
 }
 
+/* Take a lock of the file, unless the file becomes ready before. False then, with `*ready`, or with errno as for the lock. */
+static bool lock_unless_ready(struct hami_file_lock *lock, int longest_wait_ms, struct hami_region **ready)
+{
+    int wait_ms = 1, left_ms = longest_wait_ms;
+
+    while (!hami_file_lock_take(lock, path_of_locks(), wait_ms)) {
+        int problem = errno;
+
+        *ready = problem == EAGAIN ? attach_ready() : NULL;
+        errno = problem;
+        left_ms -= wait_ms;
+        wait_ms = wait_ms < LOOK_EVERY_MS ? wait_ms * 2 : LOOK_EVERY_MS;
+        if (*ready || problem != EAGAIN || left_ms <= 0)
+            return false;
+    }
+    return true;
+}
+
+/* Whether the file lacks the devices of the container. The caller holds the lock. */
+static bool needs_inventory(int file)
+{
+    enum file_state state = state_of(file);
+    uint64_t count = 0;
+
+    if (state == FILE_READY)
+        return pread(file, &count, sizeof(count), offsetof(struct hami_region, device_count)) != sizeof(count) || !count;
+    return state != FILE_FOREIGN;
+}
+
+/* Map the file under its lock. NULL if that fails, with `*is_missing` if it lacks devices and there is no inventory. */
+static struct hami_region *attach_locked(const struct hami_inventory *inventory, bool *is_missing)
+{
+    struct hami_region *region = NULL;
+
+    if (!lock_unless_ready(&region_lock, LONGEST_WAIT_MS, &region)) {
+        if (!region && errno == EAGAIN) {
+            hami_log(HAMI_LOG_ERROR, "%s: another process has had its lock for %d s: nothing can be allocated",
+                     hami_options()->region_path, LONGEST_WAIT_MS / 1000);
+            hami_limits_refuse_all();
+        } else if (!region) {
+            hami_log(HAMI_LOG_ERROR, "%s: cannot be opened and locked: %s; limits hold for each process by itself",
+                     hami_options()->region_path, strerror(errno));
+        }
+        return region;
+    }
+    *is_missing = !inventory && needs_inventory(region_lock.file);
+    region = *is_missing ? NULL : map_locked(inventory);
+    hami_region_unlock();
+    return region;
+}
+
+/* Map the file. The driver is asked for the devices without the lock of the region, because its answer may take long. */
 static struct hami_region *attach_file(hami_take_inventory *take_inventory)
 {
+    struct hami_inventory inventory = {.count = 0};
     struct hami_region *region;
+    bool is_missing = false, has_turn;
 
-    if (!hami_region_lock()) {
-        hami_log(HAMI_LOG_ERROR, "%s: cannot be opened and locked: %s; limits hold for each process by itself",
-                 hami_options()->region_path, strerror(errno));
-        return NULL;
+    region = attach_locked(NULL, &is_missing);
+    if (!is_missing)
+        return region;
+    has_turn = lock_unless_ready(&inventory_lock, LONGEST_WAIT_FOR_INVENTORY_MS, &region);
+    if (has_turn)
+        region = attach_ready();
+    if (!region) {
+        take_inventory(&inventory);
+        region = attach_locked(&inventory, &is_missing);
     }
-    region = map_locked(take_inventory);
-    hami_region_unlock();
+    if (has_turn)
+        hami_file_lock_give(&inventory_lock);
+    return region;
+}
+
+static struct hami_region *attach_private(hami_take_inventory *take_inventory)
+{
+    struct hami_inventory inventory = {.count = 0};
+    struct hami_region *region = map_private();
+
+    is_private = true;
+    if (!region)
+        return NULL;
+    take_inventory(&inventory);
+    initialise(region, &inventory);
     return region;
 }
 
@@ -359,12 +453,8 @@ void hami_region_attach(hami_take_inventory *take_inventory)
         region = hami_options()->region_path[0] ? attach_ready() : NULL;
         if (!region && hami_options()->region_path[0])
             region = attach_file(take_inventory);
-        if (!region) {
-            is_private = true;
-            region = map_private();
-            if (region)
-                initialise(region, take_inventory);
-        }
+        if (!region)
+            region = attach_private(take_inventory);
         if (region)
             hami_limits_read_own(region);
         atomic_store_explicit(&mapped, region, memory_order_release);
@@ -372,18 +462,50 @@ void hami_region_attach(hami_take_inventory *take_inventory)
     pthread_mutex_unlock(&attach_mutex);
 }
 
-void hami_region_renew_inventory(hami_take_inventory *take_inventory)
+/*
+ * A process that claims its slot reads the devices afterwards. So either it is seen here, or it reads that there are none, and waits
+ * for the lock.
+ */
+static void clear_devices_unless_used(struct hami_region *region)
 {
+    char before[HAMI_DEVICES_MAX][HAMI_UUID_BYTES];
+
+    if (anyone_else_alive(region))
+        return;
+    memcpy(before, region->uuids, sizeof(before));
+    memset(region->uuids, 0, sizeof(region->uuids));
+    atomic_thread_fence(memory_order_seq_cst);
+    if (anyone_else_alive(region))
+        memcpy(region->uuids, before, sizeof(before));
+}
+
+bool hami_region_renew_inventory(hami_take_inventory *take_inventory)
+{
+    struct hami_inventory inventory = {.count = 0};
     struct hami_region *region = hami_region();
 
+    take_inventory(&inventory);
     if (!hami_region_lock())
-        return;
-    if (!anyone_else_alive(region))
-        memset(region->uuids, 0, sizeof(region->uuids));
-    write_inventory(region, take_inventory);
+        return false;
+    clear_devices_unless_used(region);
+    write_inventory(region, &inventory);
     hami_limits_write(region, false);
     hami_limits_read_own(region);
     hami_region_unlock();
+    return true;
+}
+
+int hami_region_refused_device(void)
+{
+    struct hami_region *region = hami_region();
+
+    for (int device = HAMI_DEVICES_MAX - 1; device >= 0; device--) {
+        if (region->uuids[device][0])
+            continue;
+        hami_limits_refuse(device);
+        return device;
+    }
+    return -1;
 }
 
 int hami_region_device(const char *uuid)
@@ -394,6 +516,7 @@ int hami_region_device(const char *uuid)
 void hami_region_file_forget(void)
 {
     hami_file_lock_forget(&region_lock);
+    hami_file_lock_forget(&inventory_lock);
     for (int device = 0; device < HAMI_DEVICES_MAX; device++)
         hami_file_lock_forget(&contexts_locks[device]);
     hami_slot_lock_forget();

@@ -10,9 +10,11 @@
 #include "region.h"
 
 /*
- * Lock the file. Returns false, without the lock, if it cannot be taken. A private region has no file: the lock is between threads.
+ * Lock the file. Returns false, without the lock, if it cannot be taken: within 10 s, or within 5 s to sweep it. A private region
+ * has no file: the lock is between threads.
  */
 bool hami_region_lock(void);
+bool hami_region_lock_to_sweep(void);
 bool hami_region_try_lock(void); /* does not wait for other processes */
 void hami_region_unlock(void);
 

@@ -15,6 +15,9 @@ struct limits {
 
 static const struct limits no_limits = {0, 100}, nothing = {HAMI_REFUSE_ALL_BYTES, HAMI_REFUSE_ALL_PERCENT};
 
+/* The devices of which this process gets nothing. */
+static _Atomic bool is_refused[HAMI_DEVICES_MAX];
+
 /* The limits of this process alone. */
 static struct {
     _Atomic uint64_t memory_bytes, core_percent;
@@ -162,13 +165,27 @@ void hami_limits_read_own(const struct hami_region *region)
 
     environment_limits(region, limits);
     for (int device = 0; device < HAMI_DEVICES_MAX; device++) {
-        const struct limits *mine = hami_options()->granted->state == HAMI_LIMITS_MISSING    ? &no_limits
+        const struct limits *mine = atomic_load(&is_refused[device])                         ? &nothing
+                                    : hami_options()->granted->state == HAMI_LIMITS_MISSING  ? &no_limits
                                     : hami_options()->granted->state == HAMI_LIMITS_UNUSABLE ? &nothing
                                                                                              : &limits[device];
 
         atomic_store(&own[device].memory_bytes, mine->memory_bytes);
         atomic_store(&own[device].core_percent, mine->core_percent);
     }
+}
+
+void hami_limits_refuse(int device)
+{
+    atomic_store(&is_refused[device], true);
+    atomic_store(&own[device].memory_bytes, nothing.memory_bytes);
+    atomic_store(&own[device].core_percent, nothing.core_percent);
+}
+
+void hami_limits_refuse_all(void)
+{
+    for (int device = 0; device < HAMI_DEVICES_MAX; device++)
+        hami_limits_refuse(device);
 }
 
 /*

@@ -25,6 +25,10 @@ void hami_limits_write_granted(struct hami_region *region);
 /* Note the limits that hold for this process alone. Call it before others see the region, and when it gets devices. */
 void hami_limits_read_own(const struct hami_region *region);
 
+/* Let this process have nothing of a device from now on, or of any. */
+void hami_limits_refuse(int device);
+void hami_limits_refuse_all(void);
+
 /* Forget the parent's lock. Call it in a forked child. */
 void hami_limits_forget(void);
 
