@@ -5,8 +5,8 @@
  *   busy_<us>                       takes that long; busy_0 costs nothing and never reaches the device
  *   lognormal_<median us>_<sigma>   log-normal with that median; sigma is that of the logarithm, in percent
  *   phase_<us>_<n>_<us>             the first duration for n launches, then the second
- * `@<percent>` after a name is the part of the device that it takes; without it, all of it. FAKE_DRIVER_SEED (1) chooses the random
- * durations, which are the same for the same launches of the same name. FAKE_DRIVER_CLOCK=<percent>[:<every ms>:<for ms>] slows the
+ * `@<percent>` after a name is the part of the device that it takes; without it, all of it. Other names are not found, unless
+ * FAKE_DRIVER_OTHER_KERNELS_US=<us> gives them a duration: images are not read. FAKE_DRIVER_SEED (1) chooses the random durations, which are the same for the same launches of the same name. FAKE_DRIVER_CLOCK=<percent>[:<every ms>:<for ms>] slows the
  * device's clock down, always or at the end of every period.
  *
  * A module takes its memory when it is loaded, or with CUDA_MODULE_LOADING=LAZY at the first launch of one of its functions.
@@ -142,7 +142,11 @@ static bool parse(const char *name, struct CUfunc_st *function)
         function->first_launches = launches;
         function->second_ns = second * US;
     } else {
-        return false;
+        first = fake_setting("FAKE_DRIVER_OTHER_KERNELS_US", UINT64_MAX);
+        if (first == UINT64_MAX)
+            return false;
+        function->kind = BUSY;
+        function->part = PROFILE_WHOLE;
     }
     function->duration_ns = first * US;
     return function->part >= 1 && function->part <= PROFILE_WHOLE;
@@ -244,38 +248,5 @@ API CUresult cuModuleUnload(CUmodule module)
     if (module->is_loaded)
         fake_module_give(module->context);
     free(module);
-    return CUDA_SUCCESS;
-}
-
-/* Libraries are modules that are loaded into the current context at once. */
-
-API CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *options, void **values, unsigned int count,
-                               CUlibraryOption *library_options, void **library_values, unsigned int library_count)
-{
-    (void)options;
-    (void)values;
-    (void)count;
-    (void)library_options;
-    (void)library_values;
-    (void)library_count;
-    return cuModuleLoadData((CUmodule *)library, code);
-}
-
-API CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUjit_option *options, void **values, unsigned int count,
-                                   CUlibraryOption *library_options, void **library_values, unsigned int library_count)
-{
-    return cuLibraryLoadData(library, path, options, values, count, library_options, library_values, library_count);
-}
-
-API CUresult cuLibraryUnload(CUlibrary library)
-{
-    return cuModuleUnload((CUmodule)library);
-}
-
-EXTRA(cuLibraryGetModule, CUmodule *module, CUlibrary library)
-{
-    if (!module || !library)
-        return CUDA_ERROR_INVALID_VALUE;
-    *module = (CUmodule)library;
     return CUDA_SUCCESS;
 }

@@ -147,6 +147,21 @@ EXTRA(cuStreamGetFlags_ptsz, CUstream handle, unsigned int *flags)
     return cuStreamGetFlags(FOR_THREAD(handle), flags);
 }
 
+/* Those of NVIDIA's GPUs: a lower number is a greater priority. */
+EXTRA(cuCtxGetStreamPriorityRange, int *least, int *greatest)
+{
+    CUcontext context;
+    CUresult result = fake_current(&context);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (least)
+        *least = 0;
+    if (greatest)
+        *greatest = -5;
+    return CUDA_SUCCESS;
+}
+
 EXTRA(cuStreamGetPriority, CUstream handle, int *priority)
 {
     CUstream stream;

@@ -1,0 +1,87 @@
+"""
+Run a client bare or under limits, and compare what it saw.
+
+Owns the environment of a run. Neighbours: `catalogue` has the clients, `packages` fetches what they import.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from clients.catalogue import LIMIT_MIB, LIMIT_PERCENT, REFUSED, Client
+from containers import HERE, Container
+from packages import fetched
+
+PROGRAMS = HERE / "clients/programs"
+NAMES = {
+    "libcuda.so.1": HERE / "fake_driver/exports/names_cuda.def",
+    "libnvidia-ml.so.1": HERE / "fake_driver/exports/names_nvml.def",
+}
+TOOLKIT = "nvidia/cu13"
+"""Where NVIDIA's packages have their files."""
+LIBRARIES = ("lib", "nvvm/lib64")
+KERNEL_US = 10
+CUDA_VERSION = 13050
+RUN_SECONDS = 300
+"""A client may compile, on a machine that is busy."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One line of a client's report."""
+
+    name: str
+    value: Any
+    is_limited: bool
+
+
+@dataclass(frozen=True)
+class Report:
+    """What one run saw."""
+
+    steps: tuple[Step, ...]
+    calls: dict[str, int]
+    """By function of the driver, how often it was called; with the library also by that."""
+
+    def alike(self) -> list[tuple[str, Any]]:
+        """Return the steps that a limit must not change; of the others, the names."""
+        return [(step.name, "differs" if step.is_limited else step.value) for step in self.steps]
+
+    def limited(self) -> dict[str, Any]:
+        """Return the steps in which a limit shows; of an error for too little memory, only what it is."""
+        values = {step.name: step.value for step in self.steps if step.is_limited}
+        return {name: REFUSED if REFUSED in str(value) else value for name, value in values.items()}
+
+
+def run(client: Client, container: Container, *, is_limited: bool) -> Report:
+    """Run *client* once in *container*; *is_limited* is with the library, and LIMIT_MIB on each device."""
+    folders = [fetched(package) for package in client.packages]
+    toolkits = [folder / TOOLKIT for folder in folders if (folder / TOOLKIT).is_dir()]
+    libraries = [container.build / "fake_driver", *(toolkit / part for toolkit in toolkits for part in LIBRARIES)]
+    environment = container.environ(
+        preload=is_limited,
+        CUDA_DEVICE_MEMORY_LIMIT=f"{LIMIT_MIB}m",
+        CUDA_DEVICE_SM_LIMIT=str(LIMIT_PERCENT),
+        CLIENT_LIBRARY=client.library,
+        CLIENT_NAMES=str(NAMES[client.library]),
+        FAKE_DRIVER_CUDA_VERSION=str(CUDA_VERSION),
+        FAKE_DRIVER_OTHER_KERNELS_US=str(KERNEL_US),
+        CUDA_HOME=str(next((toolkit for toolkit in toolkits if (toolkit / "nvvm").is_dir()), "")),
+        HOME=str(container.folder),
+        LD_LIBRARY_PATH=os.pathsep.join(map(str, libraries)),
+        PYTHONPATH=os.pathsep.join(map(str, (PROGRAMS, *folders))),
+    )
+    done = subprocess.run(
+        [sys.executable, PROGRAMS / client.program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=RUN_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, f"{client.name} {client.version}: {done.stderr}"
+    *steps, calls = map(json.loads, done.stdout.splitlines())
+    return Report(tuple(Step(line["step"], line["value"], line["is_limited"]) for line in steps), calls["calls"])
