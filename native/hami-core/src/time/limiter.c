@@ -246,18 +246,21 @@ static void __attribute__((noinline)) pass_by_the_clock(const struct hami_launch
     } while (wait);
 }
 
+/* The stream's device is read once, because another stream may take the entry. */
 static bool pass_on_lease(const struct hami_launch *launch)
 {
     struct hami_stream *stream = hami_stream_find(probable_id_of(handle_of(launch->stream, launch->is_per_thread)));
     const struct hami_kernel *kernel;
     uint64_t estimate;
+    int device;
 
     if (!stream)
         return false;
-    if (!hami_region_core_percent(stream->device))
+    device = atomic_load_explicit(&stream->device, memory_order_relaxed);
+    if (!hami_region_core_percent(device))
         return true;
-    kernel = hami_kernel_find(&hami_kernels, hami_kernel_key(launch->handle, stream->device, launch->blocks, launch->threads));
-    estimate = hami_meter_estimate(&hami_meters[stream->device], kernel);
+    kernel = hami_kernel_find(&hami_kernels, hami_kernel_key(launch->handle, device, launch->blocks, launch->threads));
+    estimate = hami_meter_estimate(&hami_meters[device], kernel);
     return estimate && hami_stream_take(stream, estimate);
 }
 
