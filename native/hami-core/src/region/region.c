@@ -273,11 +273,14 @@ struct hami_slot *hami_region_slot(void)
     return slot ? slot : claim();
 }
 
+/* The count is written for clear_devices_unless_used() in region_file.c. */
 void hami_region_join(void)
 {
+    struct hami_region *region = hami_region();
+
     hami_region_slot();
-    atomic_thread_fence(memory_order_seq_cst);
-    hami_limits_read_own(hami_region());
+    atomic_fetch_add(&region->proc_num, 0);
+    hami_limits_read_own(region);
 }
 
 void hami_region_sweep(void)

@@ -464,7 +464,7 @@ void hami_region_attach(hami_take_inventory *take_inventory)
 
 /*
  * A process that claims its slot reads the devices afterwards. So either it is seen here, or it reads that there are none, and waits
- * for the lock.
+ * for the lock: both write the count of slots in between, and the second to do so sees what the first did before.
  */
 static void clear_devices_unless_used(struct hami_region *region)
 {
@@ -474,7 +474,7 @@ static void clear_devices_unless_used(struct hami_region *region)
         return;
     memcpy(before, region->uuids, sizeof(before));
     memset(region->uuids, 0, sizeof(region->uuids));
-    atomic_thread_fence(memory_order_seq_cst);
+    atomic_fetch_add(&region->proc_num, 0);
     if (anyone_else_alive(region))
         memcpy(region->uuids, before, sizeof(before));
 }
