@@ -22,7 +22,7 @@ SOURCES = Path(__file__).resolve().parent
 KUBERNETES = {"1.33": "v1.33.13", "1.34": "v1.34.4", "1.35": "v1.35.4", "1.36": "v1.36.3", "1.37": "v1.37.2"}
 """The version of each minor. Its modules are in `kubernetes/versions/<minor>.mod`."""
 
-DEFAULT_KUBERNETES = "1.34"
+DEFAULT_KUBERNETES = "1.37"
 CONTAINERD = "v2.1.8"
 TOOLKITS = ("1.17.8", "1.20.1")
 """The versions of NVIDIA's container toolkit that nodes have. Up to 1.17 its runtime's mode `auto` is `legacy`."""
@@ -121,7 +121,7 @@ def _kubernetes(minor: str) -> Product:
         ("build", "-v", "-trimpath", f"-modfile={modules}", f"-ldflags={flags}", "-o", "{out}/kubernetes", "."),
         (folder / "main.go", modules, modules.with_suffix(".sum")),
         folder,
-        "5 to 7 minutes on two cores",
+        "15 to 20 minutes on two cores",
     )
 
 
