@@ -397,7 +397,12 @@ async def test_only_the_leader_exports_what_is_the_clusters(api: ApiServer, tmp_
     api.put("pods", a_pod("bound", node="exact", allocated="GPU-a,NVIDIA,1000,30:;"))
     hard = {"limits.nvidia.com/gpumem": "5000"}
     api.put("resourcequotas", {"metadata": {"name": "q", "namespace": "default"}, "spec": {"hard": hard}})
-    settings = {"must_lead": True, "lease_name": "hami", "lease_namespace": "kube-system", "has_legacy_metrics": True}
+    settings: Object = {
+        "must_lead": True,
+        "lease_name": "hami",
+        "lease_namespace": "kube-system",
+        "has_legacy_metrics": True,
+    }
     folders = [tmp_path / name for name in ("one", "two")]
     for folder in folders:
         folder.mkdir()
