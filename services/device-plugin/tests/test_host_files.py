@@ -83,14 +83,14 @@ async def test_container_can_write_one_file_of_its_directory(host: Path, api: Ap
         [edits] = plugin.specs().values()
 
     [region] = (host / "hook/vgpu/containers/uid-p_main").glob("*.cache")
-    limits = region.with_name("limits")
+    directory = region.parent
     root = str(host / "hook/vgpu")
     [memory] = [mount for mount in edits["mounts"] if mount.get("type") == "tmpfs"]
     assert root == memory["containerPath"]
     assert {"mode=0777", "size=16m", "nr_inodes=64"} <= set(memory["options"])
     assert [str(region)] == [mount["hostPath"] for mount in edits["mounts"] if "rw" in mount["options"]]
     [folder] = [mount for mount in edits["mounts"] if mount["containerPath"] == f"{root}/limits"]
-    assert str(limits) == folder["hostPath"]
+    assert str(directory) == folder["hostPath"]
     assert "ro" in folder["options"]
 
 
