@@ -144,10 +144,9 @@ class ClusterCollector(Collector):
         return self._current()
 
     def collect(self) -> Iterator[Metric]:
-        """Yield every family. Those of the cluster come only from the leader, so that a sum over replicas is right."""
+        """Yield every family."""
+        yield from self._cluster_families()
         is_leader = self._observed.is_leader()
-        if is_leader:
-            yield from self._cluster_families()
         yield GaugeMetricFamily("hami_scheduler_leader", "1 for the replica that decides.", float(is_leader))
         yield from self._own_families()
 
