@@ -117,16 +117,21 @@ async def timed(work: Callable[[], Awaitable[Any]]) -> dict[str, float]:
     return {"p50_ms": round(median(times), 2), "p99_ms": round(p99, 2), "p50_cpu_ms": round(median(processor), 2)}
 
 
+def write_kubeconfig(folder: Path) -> Path:
+    """Write a kubeconfig whose API server nobody asks, and return its path."""
+    path = folder / "kubeconfig"
+    path.write_text(
+        '{"clusters":[{"name":"c","cluster":{"server":"http://127.0.0.1:9"}}],"users":[{"name":"u","user":{}}],'
+        '"contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],"current-context":"c"}'
+    )
+    return path
+
+
 async def measure(folder: Path, processes: int, pids: Sequence[int]) -> dict[str, Any]:
     """Measure a Node whose containers have *processes* processes each in their regions, and one of *pids* each."""
     groups = {pid: ContainerGroup(str(UUID(int=index)), str(index)) for index, pid in enumerate(pids)}
     paths = write_regions(folder, processes)
-    kubeconfig = folder / "kubeconfig"
-    kubeconfig.write_text(
-        '{"clusters":[{"name":"c","cluster":{"server":"http://127.0.0.1:9"}}],"users":[{"name":"u","user":{}}],'
-        '"contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],"current-context":"c"}'
-    )
-    async with await Kube.connect(str(kubeconfig), "bench") as kube:
+    async with await Kube.connect(str(write_kubeconfig(folder)), "bench") as kube:
         pods = Pods(kube, NODE)
         pods.replace([a_pod(index) for index in range(CONTAINERS)])
         node = Node(kube, NODE)

@@ -58,7 +58,7 @@ void hami_meter_lock(int device);
 bool hami_meter_try_lock(int device);
 void hami_meter_unlock(int device);
 
-/* In a forked child: make the locks anew, and forget what was learned. */
+/* For a forked child: the first makes new locks, the second drops what the parent measured. */
 void hami_meter_forget_locks(void);
 void hami_meter_forget(void);
 

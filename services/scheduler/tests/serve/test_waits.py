@@ -13,7 +13,7 @@ def at(seconds: float) -> datetime:
 
 
 def test_oldest_pod_says_how_long() -> None:
-    """Since it was created, however often it was refused; a restart of the scheduler does not begin anew."""
+    """A wait begins when the Pod is created, so neither a refusal nor a restart of the scheduler shortens it."""
     waits = Waits()
     waits.refused("old", "2026-03-01T11:00:00Z", NOW)
     waits.refused("new", "2026-03-01T11:59:00Z", at(1))

@@ -36,18 +36,13 @@ def attempt(function: Callable[[], Any]) -> Any:
         return str(error)
 
 
-def calls(library: str, names: str) -> None:
-    """Report how often each function of the driver was called; *names* lists all in the form of `names_cuda.def`."""
-    driver = ctypes.CDLL(library)
+def end() -> None:
+    """Report how often each function of the driver was called. CLIENT_NAMES lists them, as `names_cuda.def` does."""
+    driver = ctypes.CDLL(os.environ["CLIENT_LIBRARY"])
     driver.fake_calls.restype = ctypes.c_uint64
-    known = re.findall(r"^NAME\((\w+),", Path(names).read_text(encoding="utf-8"), re.MULTILINE)
+    known = re.findall(r"^NAME\((\w+),", Path(os.environ["CLIENT_NAMES"]).read_text(encoding="utf-8"), re.MULTILINE)
     counted = {name: driver.fake_calls(name.encode()) for name in known}
     _write({"calls": {name: count for name, count in counted.items() if count}})
-
-
-def end() -> None:
-    """Report the calls of the run."""
-    calls(os.environ["CLIENT_LIBRARY"], os.environ["CLIENT_NAMES"])
 
 
 def _write(line: dict[str, Any]) -> None:

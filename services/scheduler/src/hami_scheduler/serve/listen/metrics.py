@@ -145,12 +145,6 @@ class ClusterCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield every family."""
-        yield from self._cluster_families()
-        is_leader = self._observed.is_leader()
-        yield GaugeMetricFamily("hami_scheduler_leader", "1 for the replica that decides.", float(is_leader))
-        yield from self._own_families()
-
-    def _cluster_families(self) -> Iterator[Metric]:
         yield from self._type_families()
         has_devices = _device_count(self._cluster.ledger) <= self._device_limit
         if has_devices:
@@ -161,6 +155,7 @@ class ClusterCollector(Collector):
             "hami_scheduler_device_series", "1 while each device and share has its own series.", float(has_devices)
         )
         yield from self._quota_families()
+        yield from self._own_families()
 
     def _type_families(self) -> Iterator[Metric]:
         """Yield sums over all devices of a type; their number does not grow with the cluster."""
@@ -314,6 +309,8 @@ class ClusterCollector(Collector):
             "Pods with reserved devices that are not seen bound yet.",
             value=len(cluster.reservations),
         )
+        is_leader = self._observed.is_leader()
+        yield GaugeMetricFamily("hami_scheduler_leader", "1 for the replica that decides.", float(is_leader))
         waiting, seconds = self._observed.waiting()
         yield GaugeMetricFamily("hami_scheduler_waiting_pods", "Refused Pods that wait for devices.", value=waiting)
         yield GaugeMetricFamily(
