@@ -32,7 +32,7 @@ from controlplane.machines.machine import FRUGAL, Description, Machine, MachineE
 from controlplane.machines.node import Node
 from controlplane.pki import Authority
 from controlplane.programs import build
-from controlplane.record import Record
+from controlplane.record import Record, RecordError
 from minicluster.client import ApiError
 from testbed import debian
 from testbed.folders import claimed
@@ -99,7 +99,7 @@ class ControlPlane:
         """
         self._find_programs(step)
         with claimed(self.folder):
-            record = Record.read(self.folder) or Record(self.kubernetes, str(self._binaries), free_port())
+            record = self._left_record(step) or Record(self.kubernetes, str(self._binaries), free_port())
             foreign = sorted(set(record.nodes) - {node.name for node in nodes})
             if record.programs != str(self._binaries) or foreign:
                 has = f"nodes {', '.join(record.nodes)} of Kubernetes {record.kubernetes}, programs {record.programs}"
@@ -117,7 +117,10 @@ class ControlPlane:
 
     def attach(self) -> "ControlPlane":
         """Use a cluster that another process started, and return self. Raises: ClusterError if there is none."""
-        record = Record.read(self.folder)
+        try:
+            record = Record.read(self.folder)
+        except RecordError as error:
+            raise ClusterError(f"{error}: remove that cluster first") from error
         if record is None:
             raise ClusterError(f"no cluster in {self.folder}")
         self.kubernetes = record.kubernetes
@@ -130,10 +133,7 @@ class ControlPlane:
         if not self.folder.exists():
             return
         with claimed(self.folder):
-            for machine in self._machines_on_disk():
-                machine.kill()
-            cgroups.remove(self.cgroup)
-            cgroups.remove_if_empty(CGROUP)
+            self._end_machines()
             shutil.rmtree(self.folder)
         self._nodes = {}
 
@@ -354,6 +354,32 @@ class ControlPlane:
                 machine.let_live()
 
     # --- state -------------------------------------------------------------------------------------------------------
+
+    def _left_record(self, step: Callable[[str], None]) -> Record | None:
+        """
+        Return the record in the folder, or None if there is none.
+
+        A run of other code that was killed may have left one that this code cannot read. What it left is removed.
+
+        Raises: ClusterError, if that cluster still runs.
+        """
+        try:
+            return Record.read(self.folder)
+        except RecordError as error:
+            if any(machine.pid is not None for machine in self._machines_on_disk()):
+                raise ClusterError(f"{error}, and its cluster runs: remove that cluster first") from error
+            step(f"{error}: removing what an earlier run left")
+        self._end_machines()
+        for path in self.folder.iterdir():
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        return None
+
+    def _end_machines(self) -> None:
+        """Kill the machines in the folder, and remove their control groups."""
+        for machine in self._machines_on_disk():
+            machine.kill()
+        cgroups.remove(self.cgroup)
+        cgroups.remove_if_empty(CGROUP)
 
     @property
     def cgroup(self) -> str:

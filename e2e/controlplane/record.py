@@ -16,6 +16,10 @@ FILE = "cluster.json"
 NODES_MAX = 200
 
 
+class RecordError(Exception):
+    """The record is not of the form that this code writes. The message names the file and the reason."""
+
+
 @dataclass(frozen=True)
 class Member:
     """A node of the cluster."""
@@ -39,13 +43,18 @@ class Record:
 
     @classmethod
     def read(cls, folder: Path) -> Self | None:
-        """Return the record in *folder*, or None if there is none."""
+        """Return the record in *folder*, or None if there is none. Raises: RecordError, if other code wrote it."""
+        path = folder / FILE
         try:
-            content = json.loads((folder / FILE).read_text())
+            content = json.loads(path.read_text())
+            nodes = {
+                name: Member(node["index"], _hardware(**node["hardware"])) for name, node in content["nodes"].items()
+            }
+            return cls(content["kubernetes"], content["programs"], content["port"], nodes)
         except FileNotFoundError:
             return None
-        nodes = {name: Member(node["index"], _hardware(**node["hardware"])) for name, node in content["nodes"].items()}
-        return cls(content["kubernetes"], content["programs"], content["port"], nodes)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise RecordError(f"{path} was not written by this code ({type(error).__name__}: {error})") from error
 
     def write(self, folder: Path) -> None:
         """Write this record into *folder*, atomically."""

@@ -5,12 +5,13 @@ The files of a cluster: its record, its certificates.
 import base64
 from pathlib import Path
 
+import pytest
 import yaml
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from controlplane.pki import Authority
-from controlplane.record import Record
+from controlplane.record import FILE, Record, RecordError
 from testbed.hardware import TWO_NODES, FakeNode
 
 
@@ -27,6 +28,27 @@ def test_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     _record(*TWO_NODES).write(tmp_path)
 
     assert _record(*TWO_NODES) == Record.read(tmp_path)
+
+
+OTHER_CODES_RECORDS = [
+    pytest.param(
+        '{"kubernetes": "1.34", "programs": "/p", "port": 1, "nodes": {"a": {"index": 1, "hardware": '
+        '{"name": "a", "gpus": [], "unknown": 1}}}}',
+        id="unknown field",
+    ),
+    pytest.param('{"kubernetes": "1.34", "programs": "/p", "nodes": {}}', id="missing field"),
+    pytest.param("", id="empty"),
+    pytest.param("[]", id="list"),
+]
+
+
+@pytest.mark.parametrize("content", OTHER_CODES_RECORDS)
+def test_record_of_other_code_is_named_in_one_error(tmp_path: Path, content: str) -> None:
+    """A run of other code may have been killed and left one."""
+    (tmp_path / FILE).write_text(content)
+
+    with pytest.raises(RecordError, match=f"^{tmp_path / FILE} was not written by this code .*$"):
+        Record.read(tmp_path)
 
 
 def test_node_keeps_its_index_and_a_new_one_gets_the_first_free_one() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from controlplane.cluster import ControlPlane
+from controlplane.record import FILE
 from controlplane_tests.machine_state import Footprint, groups, processes_below
 from testbed.folders import FolderInUseError, claimed
 from testbed.hardware import TWO_NODES
@@ -95,6 +96,22 @@ def test_down_without_a_cluster_does_nothing(tmp_path: Path) -> None:
     assert 0 == _command("down", "--folder", str(folder)).returncode
     assert f"no cluster in {folder}\n" == _command("status", "--folder", str(folder)).stdout
     assert not folder.exists()
+
+
+def test_folder_that_other_code_left_is_used_from_the_start(tmp_path: Path) -> None:
+    """Its record cannot be read, and its machines have ended. One line says what happens."""
+    folder, said = tmp_path / "cluster", []
+    (folder / "node-z").mkdir(parents=True)
+    (folder / FILE).write_text('{"nodes": {"node-z": {"index": 1, "hardware": {"unknown": 1}}}}')
+    cluster = ControlPlane(folder)
+    try:
+        cluster.up([], said.append)
+
+        assert ["removing what an earlier run left"] == [line.rpartition(": ")[2] for line in said if FILE in line]
+        assert not (folder / "node-z").exists()
+        assert "ok" == cluster.kubectl("get", "--raw=/readyz")
+    finally:
+        cluster.down()
 
 
 def test_folder_of_another_run_is_rejected(tmp_path: Path) -> None:
