@@ -279,6 +279,7 @@ async def test_address_in_use_is_one_clear_line(pod_server: PodServer, tmp_path:
         str(PROGRAM),
         f"--metrics-bind-address={address}",
         f"--kubeconfig={pod_server.kubeconfig(tmp_path)}",
+        "--watchdog=false",
         env=os.environ | {"NODE_NAME": NODE, "HOOK_PATH": ""},
         stderr=asyncio.subprocess.PIPE,
     )
