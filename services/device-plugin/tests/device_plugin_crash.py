@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from device_plugin_process import A100, NODE, T4, a_pod
 
-from hami_device_plugin.adapters import cdi_files, files, library, regions
+from hami_device_plugin.adapters import cdi_files, library, regions
 from hami_device_plugin.decide.allocation import GrantPolicy, Library
 from hami_device_plugin.decide.cdi import spec as cdi
 from hami_device_plugin.decide.cdi.driver import DriverSpec
@@ -19,6 +19,7 @@ from hami_device_plugin.decide.owner import Entry
 from hami_device_plugin.decide.pods import read_pod
 from hami_device_plugin.serve import identity
 from hami_device_plugin.serve.identity import IdentityAllocator, KubeletAccess
+from hamicommon.runtime import atomic_file
 from hamicommon.vendors import nvidia
 from hamicommon.vendors.nvidia import NvidiaConfig
 
@@ -102,17 +103,17 @@ STEPS: dict[str, tuple[Any, str, int]] = {
     "moving the region": (Path, "is_symlink", 0),
     "clearing the last run's region": (regions, "_clear", 0),
     "writing the limits": (identity, "write_limits", 0),
-    "making a file for the limits": (files, "_new_temporary", 0),
+    "making a file for the limits": (atomic_file, "_new_temporary", 0),
     "renaming the limits": (Path, "replace", 0),
     "writing the spec": (cdi_files, "write_spec", 0),
-    "making a file for the spec": (files, "_new_temporary", 1),
+    "making a file for the spec": (atomic_file, "_new_temporary", 1),
     "renaming the spec": (Path, "replace", 1),
     "letting the runtime notice": (asyncio, "sleep", 0),
 }
 """By step, the function that is called next, and how often it was called before."""
 LIBRARY_STEPS: dict[str, tuple[Any, str]] = {
     "removing what a killed process left": (library, "remove_temporaries"),
-    "making a temporary file": (files, "_new_temporary"),
+    "making a temporary file": (atomic_file, "_new_temporary"),
     "giving it its mode": (os, "fchmod"),
     "synchronising it": (os, "fsync"),
     "renaming it": (Path, "replace"),

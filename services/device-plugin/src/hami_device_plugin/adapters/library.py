@@ -8,9 +8,9 @@ into a file that may be mapped: a new file replaces it, and processes that have 
 from collections.abc import Set
 from pathlib import Path
 
-from hami_device_plugin.adapters.files import remove_temporaries, write_atomically
 from hami_device_plugin.decide.allocation import Library
 from hamicommon.errors import HamiError
+from hamicommon.runtime.atomic_file import remove_temporaries, write_atomically
 
 NAME = "libvgpu.so"
 HOOK_NAME = "nvidia-cdi-hook"

@@ -15,12 +15,9 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
-from hami_device_plugin.adapters.files import (
-    label_for_containers,
-    make_world_writable,
-    write_atomically,
-)
+from hami_device_plugin.adapters.files import label_for_containers, make_world_writable
 from hami_device_plugin.decide.allocation import LIMITS
+from hamicommon.runtime.atomic_file import write_atomically
 from hamicommon.runtime.removal import FOLDER, set_aside
 
 REGION_SUFFIX = ".cache"
