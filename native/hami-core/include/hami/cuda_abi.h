@@ -255,6 +255,9 @@ CUresult cuGetExportTable(const void **table, const CUuuid *id);
 CUresult cuGetProcAddress(const char *symbol, void **function, int version, cuuint64_t flags);
 CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version, cuuint64_t flags,
                              CUdriverProcAddressQueryResult *status);
+CUresult cuGetProcAddress_ptsz(const char *symbol, void **function, int version, cuuint64_t flags);
+CUresult cuGetProcAddress_v2_ptsz(const char *symbol, void **function, int version, cuuint64_t flags,
+                                  CUdriverProcAddressQueryResult *status);
 CUresult cuDeviceGet(CUdevice *device, int ordinal);
 CUresult cuDeviceGetCount(int *count);
 CUresult cuDeviceGetName(char *name, int size, CUdevice device);

@@ -121,29 +121,52 @@ static void *hook_for(void *found, const char *name, int version, cuuint64_t fla
     return row->hook;
 }
 
+/* Put the hook in place of what the driver has found. */
+static CUresult answer_name(CUresult result, const char *name, void **function, int version, cuuint64_t flags)
+{
+    if (result == CUDA_SUCCESS && name && function && *function && !hami_inside)
+        *function = hook_for(*function, name, version, flags);
+    return result;
+}
+
+/* Flags that choose no variant choose the legacy one, and in the _ptsz functions the per-thread one. Source: cuda.h. */
+static cuuint64_t per_thread_unless_chosen(cuuint64_t flags)
+{
+    const cuuint64_t chosen = CU_GET_PROC_ADDRESS_LEGACY_STREAM | CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
+
+    return flags & chosen ? flags : flags | CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
+}
+
 HAMI_EXPORT CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version, cuuint64_t flags,
                                          CUdriverProcAddressQueryResult *status)
 {
     __typeof__(&cuGetProcAddress_v2) real = HAMI_REAL_CUDA(cuGetProcAddress_v2);
-    CUresult result;
 
-    if (!real)
-        return CUDA_ERROR_NOT_FOUND;
-    result = real(symbol, function, version, flags, status);
-    if (result == CUDA_SUCCESS && symbol && function && *function && !hami_inside)
-        *function = hook_for(*function, symbol, version, flags);
-    return result;
+    return real ? answer_name(real(symbol, function, version, flags, status), symbol, function, version, flags)
+                : CUDA_ERROR_NOT_FOUND;
+}
+
+HAMI_EXPORT CUresult cuGetProcAddress_v2_ptsz(const char *symbol, void **function, int version, cuuint64_t flags,
+                                              CUdriverProcAddressQueryResult *status)
+{
+    __typeof__(&cuGetProcAddress_v2_ptsz) real = HAMI_REAL_CUDA(cuGetProcAddress_v2_ptsz);
+
+    return real ? answer_name(real(symbol, function, version, flags, status), symbol, function, version,
+                              per_thread_unless_chosen(flags))
+                : CUDA_ERROR_NOT_FOUND;
 }
 
 HAMI_EXPORT CUresult cuGetProcAddress(const char *symbol, void **function, int version, cuuint64_t flags)
 {
     __typeof__(&cuGetProcAddress) real = HAMI_REAL_CUDA(cuGetProcAddress);
-    CUresult result;
 
-    if (!real)
-        return CUDA_ERROR_NOT_FOUND;
-    result = real(symbol, function, version, flags);
-    if (result == CUDA_SUCCESS && symbol && function && *function && !hami_inside)
-        *function = hook_for(*function, symbol, version, flags);
-    return result;
+    return real ? answer_name(real(symbol, function, version, flags), symbol, function, version, flags) : CUDA_ERROR_NOT_FOUND;
+}
+
+HAMI_EXPORT CUresult cuGetProcAddress_ptsz(const char *symbol, void **function, int version, cuuint64_t flags)
+{
+    __typeof__(&cuGetProcAddress_ptsz) real = HAMI_REAL_CUDA(cuGetProcAddress_ptsz);
+
+    return real ? answer_name(real(symbol, function, version, flags), symbol, function, version, per_thread_unless_chosen(flags))
+                : CUDA_ERROR_NOT_FOUND;
 }

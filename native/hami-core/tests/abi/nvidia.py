@@ -75,12 +75,27 @@ def functions(header: Path) -> set[str]:
     return set(re.findall(r"\b((?:cu|nvml)[A-Z]\w*) ?\([^;{}]*\) ?;", preprocessed(header)))
 
 
+def inline_variants(header: Path) -> set[str]:
+    """
+    Return the functions that a header defines for programs that use the per-thread default stream.
+
+    A driver may export them.
+    """
+    return set(re.findall(r"^static inline CUresult (cu\w+_pts[zd]) ?\(", header.read_text(), re.M))
+
+
+def graphics_names() -> set[str]:
+    """Return the names in the newest headers for OpenGL, EGL and VDPAU."""
+    headers = [NEWEST.cuda_h.with_name(f"cuda{interface}Typedefs.h") for interface in ("GL", "EGL", "VDPAU")]
+    return {name for header in headers for name in re.findall(r"PFN_(cu\w+?)_v\d+", header.read_text())}
+
+
 def versions() -> dict[str, int]:
     """
     Return the CUDA version of each driver symbol, from the typedefs that contain it: PFN_cuMemAlloc_v3020.
 
     A typedef has the function's name without its number: of one name and variant, the oldest version is the lowest
-    number.
+    number. A variant that is only inline has the version of its plain function.
     """
     symbols: dict[tuple[str, str], set[tuple[int, str]]] = defaultdict(set)
     known: dict[tuple[str, str], set[int]] = defaultdict(set)
@@ -91,8 +106,10 @@ def versions() -> dict[str, int]:
         typedefs = release.cuda_h.with_name("cudaTypedefs.h").read_text()
         for name, version, variant in re.findall(r"\*PFN_(cu\w+?)_v(\d+)(_ptsz|_ptds)?\)", typedefs):
             known[name, variant].add(int(version))
-    return {
+    found = {
         symbol: version
         for key, numbered in symbols.items()
         for (_, symbol), version in zip(sorted(numbered), sorted(known[key]), strict=True)
     }
+    inline = set().union(*(inline_variants(release.cuda_h) for release in RELEASES)) - found.keys()
+    return found | {symbol: found[symbol[: -len("_ptsz")]] for symbol in inline}

@@ -22,16 +22,16 @@ def told(result, function, status):
         return [result, status.value, None, None]
     own.dladdr(function, byref(info))
     return [result, status.value, info.symbol.decode(), os.path.basename(info.file.decode())]
-def ask(name, version, flags):
+def answers(call, *arguments):
     function, status = c_void_p(), c_int(-1)
-    if hasattr(lib, "cuGetProcAddress_v2"):
-        result = lib.cuGetProcAddress_v2(name.encode(), byref(function), version, c_uint64(flags), byref(status))
-        newer = told(result, function, status)
-    else:
-        newer = None
-    function, status = c_void_p(), c_int(-1)
-    result = lib.cuGetProcAddress(name.encode(), byref(function), version, c_uint64(flags))
-    return [newer, told(result, function, status)]
+    if not hasattr(lib, call):
+        return None
+    name, version, flags = arguments
+    more = [byref(status)] if "_v2" in call else []
+    return told(getattr(lib, call)(name.encode(), byref(function), version, c_uint64(flags), *more), function, status)
+def ask(*arguments):
+    calls = ["cuGetProcAddress_v2", "cuGetProcAddress", "cuGetProcAddress_v2_ptsz", "cuGetProcAddress_ptsz"]
+    return [answers(call, *arguments) for call in calls]
 say([ask(*question) for question in json.load(sys.stdin)])
 """
 
@@ -45,13 +45,13 @@ def questions() -> list[tuple[str, int, int]]:
 
 
 def answers(container: Container, driver: str, *, preload: bool) -> Iterator[tuple[int, int, str, str]]:
-    """Yield (result, status, symbol, library) of each question and both versions of the call."""
+    """Yield (result, status, symbol, library) of each question, version and variant of the call."""
     folder = container.build / "fake_driver" / driver
     process = container.start(ASK, preload=preload, LD_LIBRARY_PATH=f"{folder}:{folder.parent}")
     output, errors = process.communicate(json.dumps(questions()), timeout=60)
     assert (0, "") == (process.returncode, errors)
-    for both in json.loads(output):
-        yield from (tuple(answer) for answer in both if answer)
+    for every in json.loads(output):
+        yield from (tuple(answer) for answer in every if answer)
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
@@ -67,3 +67,27 @@ def test_answers_are_the_drivers_symbol_for_symbol(container: Container, driver:
     assert [answer[:3] for answer in bare] == [answer[:3] for answer in ours]
     assert {"libvgpu.so"} == {library for _, _, symbol, library in ours if symbol in symbols}
     assert len([answer for answer in ours if answer[2] in symbols]) > 1000
+
+
+def test_per_thread_lookup_answers_with_per_thread_hooks(container: Container) -> None:
+    """
+    A driver may export the lookup of programs for the per-thread default stream, and return private addresses from it.
+    """
+    said = container.run(
+        """
+lib, own = ctypes.CDLL("libcuda.so.1"), ctypes.CDLL(None)
+lib.cuInit(0)
+def address(lookup, name, flags):
+    function, status = c_void_p(), c_int()
+    call = ctypes.CFUNCTYPE(c_int, ctypes.c_char_p, c_void_p, c_int, c_uint64, c_void_p)(lookup)
+    return function.value if call(name, byref(function), 12080, flags, byref(status)) == 0 else None
+plain = ctypes.cast(lib.cuGetProcAddress_v2, c_void_p).value
+lookup = address(plain, b"cuGetProcAddress", 2)
+own.dlsym.restype = c_void_p
+hooks = [own.dlsym(None, symbol) for symbol in (b"cuLaunchKernel", b"cuLaunchKernel_ptsz")]
+say([hooks.index(address(lookup, b"cuLaunchKernel", flags)) for flags in (0, 1, 2)])
+""",
+        FAKE_DRIVER_PRIVATE_ENTRIES="1",
+    )
+
+    assert [1, 0, 1] == said

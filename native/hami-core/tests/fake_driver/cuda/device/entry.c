@@ -112,3 +112,20 @@ API CUresult cuGetProcAddress(const char *symbol, void **function, int version, 
         *function = find(symbol, version, flags, &ignored);
     return result == CUDA_SUCCESS && !*function ? CUDA_ERROR_NOT_FOUND : result;
 }
+
+/* In these, flags that choose no variant choose the per-thread one. */
+static cuuint64_t per_thread(cuuint64_t flags)
+{
+    return flags ? flags : CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
+}
+
+API CUresult cuGetProcAddress_v2_ptsz(const char *symbol, void **function, int version, cuuint64_t flags,
+                                      CUdriverProcAddressQueryResult *status)
+{
+    return cuGetProcAddress_v2(symbol, function, version, per_thread(flags), status);
+}
+
+API CUresult cuGetProcAddress_ptsz(const char *symbol, void **function, int version, cuuint64_t flags)
+{
+    return cuGetProcAddress(symbol, function, version, per_thread(flags));
+}
