@@ -65,3 +65,42 @@ say([len(results), max(results)])
     )
 
     assert [4 * 2 * 150 * 2 * 3, 0] == results
+
+
+def test_threads_use_three_devices_of_the_fake_driver_at_once(bare: Container) -> None:
+    """
+    Two threads on each device launch their first kernels at the same time, and use new contexts.
+
+    All calls succeed. Under ThreadSanitizer a data race of the fake driver ends the program with an error.
+    """
+    count, worst = bare.run("""
+import threading
+cuda, contexts, results = Cuda(), [], []
+lib = cuda.library
+for ordinal in (0, 1, 2):
+    cuda.use(ordinal)
+    contexts.append(cuda.context)
+barrier = threading.Barrier(6)
+def calls(ordinal):
+    kernel, stream, fresh = cuda.kernel(5), c_void_p(), c_void_p()
+    yield lib.cuStreamCreate(byref(stream), 1)
+    barrier.wait()
+    for _ in range(50):
+        yield lib.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, None, None)
+    yield lib.cuStreamSynchronize(stream)
+    yield lib.cuCtxCreate_v2(byref(fresh), 0, ordinal)
+    yield lib.cuLaunchKernel(cuda.kernel(5), 1, 1, 1, 1, 1, 1, 0, None, None, None)
+    yield lib.cuCtxSynchronize()
+    yield lib.cuCtxDestroy_v2(fresh)
+def load(ordinal):
+    assert 0 == lib.cuCtxSetCurrent(contexts[ordinal])
+    results.extend(calls(ordinal))
+threads = [threading.Thread(target=load, args=[number % 3]) for number in range(6)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+say([len(results), max(results)])
+""")
+
+    assert [6 * 56, 0] == [count, worst]

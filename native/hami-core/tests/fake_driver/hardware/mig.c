@@ -52,16 +52,16 @@ static void activate(int gpu)
     state_of(gpu)->is_mig = state_of(gpu)->is_mig_pending;
 }
 
-/* Notice a reset, or a load of the driver. On models that need no reset a load ends the mode. */
+/* Notice a reset, or a load of the driver. On models that need no reset a load ends the mode. Other devices have no instances. */
 static void settle(int gpu)
 {
-    struct hw_gpu *state = state_of(gpu);
-    int64_t resets = reading(gpu, "resets", 0), loads = conditions_number("driver", "loads", 1);
     const struct mig_model *model = mig_model_of(gpu);
+    struct hw_gpu *state = model ? state_of(gpu) : NULL;
+    int64_t resets = reading(gpu, "resets", 0), loads = conditions_number("driver", "loads", 1);
 
-    if (state->resets == resets && state->loads == loads)
+    if (!state || (state->resets == resets && state->loads == loads))
         return;
-    if (model && !model->needs_reset && state->loads != loads)
+    if (!model->needs_reset && state->loads != loads)
         state->is_mig_pending = false;
     activate(gpu);
     state->resets = resets;

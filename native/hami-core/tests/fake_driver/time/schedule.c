@@ -25,9 +25,10 @@ struct slice {
     uint64_t from_ns, from_at, length_ns;
 };
 
+/* All but `device` belongs to the device's lock. A context stays with the device that used it first. */
 struct context {
+    _Atomic int device; /* plus 1; 0: never used */
     bool is_open;
-    int device;
     pid_t pid;
     uint64_t process;
     uint64_t reached_at, promised_at;
@@ -44,7 +45,7 @@ struct device {
 
 struct schedule {
     _Atomic uint64_t processes;
-    struct shared_lock births; /* taken before a device's lock */
+    struct shared_lock births; /* for who uses a context first; taken after a device's lock */
     struct device devices[HW_DEVICES_MAX];
     struct context contexts[SCHEDULE_CONTEXTS_MAX];
     struct slice slices[SCHEDULE_CONTEXTS_MAX][SLICES_KEPT]; /* of each context, a ring */
@@ -55,14 +56,15 @@ static struct shared_file file;
 static struct schedule *schedule;
 static struct round_robin_rule rule;
 static bool is_concurrent;
-static bool is_mine[SCHEDULE_CONTEXTS_MAX];
-static uint64_t this_process;
+static _Atomic bool is_mine[SCHEDULE_CONTEXTS_MAX];
+static uint64_t this_process; /* guarded by `births` */
 static pthread_once_t opened = PTHREAD_ONCE_INIT;
 
 static void forget_parent(void)
 {
     shared_file_disown(&file);
-    memset(is_mine, 0, sizeof(is_mine));
+    for (int context = 0; context < SCHEDULE_CONTEXTS_MAX; context++)
+        is_mine[context] = false;
     this_process = 0;
 }
 
@@ -117,6 +119,16 @@ static void run(int context, uint64_t from_ns, uint64_t to_ns)
     schedule->contexts[context].reached_at += to_ns - from_ns;
 }
 
+static bool is_on(const struct context *context, int device)
+{
+    return context->device == device + 1;
+}
+
+static int device_of(int context)
+{
+    return schedule->contexts[context].device - 1;
+}
+
 static bool is_dead(int context)
 {
     return schedule->contexts[context].is_open && !is_mine[context] && !shared_file_is_claimed(&file, context);
@@ -140,7 +152,7 @@ static void bury(int index, uint64_t now)
     for (int number = 0; number < device->contexts_end; number++) {
         const struct context *context = &schedule->contexts[number];
 
-        if (context->device == index && context->promised_at > context->reached_at && is_dead(number))
+        if (is_on(context, index) && context->promised_at > context->reached_at && is_dead(number))
             close_context(number, now);
     }
 }
@@ -153,7 +165,7 @@ static int work_left(int device, uint64_t *left_ns)
     for (int index = 0; index < count; index++) {
         const struct context *context = &schedule->contexts[index];
 
-        left_ns[index] = context->device == device ? context->promised_at - context->reached_at : 0;
+        left_ns[index] = is_on(context, device) ? context->promised_at - context->reached_at : 0;
     }
     return count;
 }
@@ -212,7 +224,7 @@ void schedule_unlock(int device)
 
 /* Contexts */
 
-/* Return a context that was never used, or the one that was closed first; its past is lost. */
+/* Return a context that was never used, or the device's that was closed first; its past is lost. */
 static int find_free(int device)
 {
     int best = -1;
@@ -220,12 +232,14 @@ static int find_free(int device)
     for (int index = 0; index < SCHEDULE_CONTEXTS_MAX; index++) {
         const struct context *context = &schedule->contexts[index];
 
-        if (context->device == device && is_dead(index))
+        if (!context->device)
+            return index;
+        if (!is_on(context, device))
+            continue;
+        if (is_dead(index))
             close_context(index, hw_now_ns());
         if (context->is_open)
             continue;
-        if (!context->process)
-            return index;
         if (best < 0 || context->closed_ns < schedule->contexts[best].closed_ns)
             best = index;
     }
@@ -240,10 +254,10 @@ static void begin_context(int index, int device)
         this_process = ++schedule->processes;
     history_clear(&schedule->contexts_past[index]);
     context->slices_begun = context->reached_at = context->promised_at = 0;
-    context->device = device;
     context->pid = getpid();
     context->process = this_process;
     context->is_open = true;
+    context->device = device + 1;
     is_mine[index] = true;
     if (index >= schedule->devices[device].contexts_end)
         schedule->devices[device].contexts_end = index + 1;
@@ -276,9 +290,9 @@ __attribute__((destructor)) static void settle(void)
     for (int context = 0; context < SCHEDULE_CONTEXTS_MAX; context++) {
         if (!is_mine[context])
             continue;
-        schedule_lock(schedule->contexts[context].device);
+        schedule_lock(device_of(context));
         schedule_context_close(context);
-        schedule_unlock(schedule->contexts[context].device);
+        schedule_unlock(device_of(context));
     }
 }
 
@@ -311,9 +325,10 @@ uint64_t schedule_when_ns(int index, uint64_t at)
 uint64_t schedule_expect_ns(int index, uint64_t at)
 {
     const struct context *context = &schedule->contexts[index];
-    struct round_robin order = schedule->devices[context->device].order;
+    int device = device_of(index);
+    struct round_robin order = schedule->devices[device].order;
     uint64_t left_ns[SCHEDULE_CONTEXTS_MAX], wanted = at - context->reached_at;
-    int count = work_left(context->device, left_ns);
+    int count = work_left(device, left_ns);
     struct stretch stretch;
 
     if (is_concurrent)
@@ -344,7 +359,7 @@ int schedule_uses(int device, uint64_t from_ns, uint64_t to_ns, struct schedule_
     schedule_lock(device);
     for (int index = 0; index < schedule->devices[device].contexts_end; index++) {
         const struct context *context = &schedule->contexts[index];
-        uint64_t busy = context->device == device ? busy_within(&schedule->contexts_past[index], from_ns, to_ns) : 0;
+        uint64_t busy = is_on(context, device) ? busy_within(&schedule->contexts_past[index], from_ns, to_ns) : 0;
         int same = 0;
 
         while (same < count && uses[same].process != context->process)

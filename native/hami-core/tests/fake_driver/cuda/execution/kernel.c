@@ -13,6 +13,7 @@
  * Source: CUDA Programming Guide, Lazy Loading.
  */
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,20 +75,31 @@ static uint64_t unslowed(CUfunction function)
     return (uint64_t)((double)function->duration_ns * exp(function->sigma * normal(function->seed + 2 * launch)));
 }
 
+static struct {
+    double percent;
+    unsigned int every_ms, slow_ms;
+} clock_setting;
+static pthread_once_t clock_read = PTHREAD_ONCE_INIT;
+
+static void read_clock_setting(void)
+{
+    const char *setting = variable("FAKE_DRIVER_CLOCK");
+
+    if (!setting || sscanf(setting, "%lf:%u:%u", &clock_setting.percent, &clock_setting.every_ms, &clock_setting.slow_ms) < 1 ||
+        clock_setting.percent <= 0)
+        clock_setting.percent = 100;
+}
+
 static double clock_share(void)
 {
-    static double percent = -1;
-    static unsigned int every_ms, slow_ms;
+    unsigned int every_ms, slow_ms;
 
-    if (percent < 0) {
-        const char *setting = variable("FAKE_DRIVER_CLOCK");
-
-        if (!setting || sscanf(setting, "%lf:%u:%u", &percent, &every_ms, &slow_ms) < 1 || percent <= 0)
-            percent = 100;
-    }
-    if (percent == 100 || (every_ms && hw_now_ns() / 1000000u % every_ms < every_ms - slow_ms))
+    pthread_once(&clock_read, read_clock_setting);
+    every_ms = clock_setting.every_ms;
+    slow_ms = clock_setting.slow_ms;
+    if (clock_setting.percent == 100 || (every_ms && hw_now_ns() / 1000000u % every_ms < every_ms - slow_ms))
         return 1;
-    return percent / 100;
+    return clock_setting.percent / 100;
 }
 
 uint64_t fake_kernel_draw(CUfunction function)

@@ -1,13 +1,21 @@
 /*
  * The calls that launch kernels. FAKE_DRIVER_LAUNCH_NS is the time that a call takes its thread, default 0.
  */
+#include <pthread.h>
 #include <time.h>
 
 #include "cuda/execution/execution.h"
 
+static uint64_t launch_ns;
+static pthread_once_t launch_read = PTHREAD_ONCE_INIT;
+
+static void read_launch_ns(void)
+{
+    launch_ns = fake_setting("FAKE_DRIVER_LAUNCH_NS", 0);
+}
+
 static CUresult launch(CUfunction function, bool has_threads, CUstream handle)
 {
-    static uint64_t launch_ns = UINT64_MAX;
     CUstream stream;
     CUresult result = fake_stream(handle, &stream);
     uint64_t duration_ns;
@@ -23,8 +31,7 @@ static CUresult launch(CUfunction function, bool has_threads, CUstream handle)
         return result;
     if (stream->capture)
         return fake_capture_kernel(stream, function);
-    if (launch_ns == UINT64_MAX)
-        launch_ns = fake_setting("FAKE_DRIVER_LAUNCH_NS", 0);
+    pthread_once(&launch_read, read_launch_ns);
     if (launch_ns)
         nanosleep(&(struct timespec){0, (long)launch_ns}, NULL);
     duration_ns = fake_kernel_draw(function);
