@@ -78,6 +78,7 @@ HAMI_EXPORT CUresult cuMemAlloc(CUdeviceptr_v1 *pointer, unsigned int bytes)
 /* Managed memory does not share blocks, however small it is. */
 HAMI_EXPORT CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned int flags)
 {
+    hami_overhead_note_elsewhere();
     ALLOCATE(cuMemAllocManaged, (pointer, bytes, flags), pointer, hami_whole_blocks(bytes), NO_SUBSTITUTE);
 }
 

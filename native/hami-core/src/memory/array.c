@@ -9,6 +9,7 @@
 #include "devices.h"
 #include "driver.h"
 #include "hooks.h"
+#include "overhead.h"
 
 #define TILE_BYTES 64u
 #define TILE_ROWS 8u
@@ -178,6 +179,7 @@ HAMI_EXPORT CUresult cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_
  */
 HAMI_EXPORT CUresult cuImportExternalMemory(CUexternalMemory *memory, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *description)
 {
+    hami_overhead_note_elsewhere();
     CREATE(cuImportExternalMemory, (memory, description), memory, hami_imports, memory && description && description->size,
            description->size, cuDestroyExternalMemory);
 }

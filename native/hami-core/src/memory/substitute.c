@@ -13,6 +13,7 @@
 #include "hooks.h"
 #include "log.h"
 #include "options.h"
+#include "overhead.h"
 #include "substitute.h"
 
 enum { CONCURRENT_MANAGED_ACCESS = 89, ATTACH_GLOBAL = 1, SET_PREFERRED_LOCATION = 3, SET_ACCESSED_BY = 5, IS_MANAGED = 8 };
@@ -35,6 +36,7 @@ CUresult hami_memory_substitute(CUresult result, CUdeviceptr *pointer, size_t by
     }
     hami_log(HAMI_LOG_DECISION, "the device is full: %zu bytes become managed memory", bytes);
     atomic_store_explicit(&is_any, true, memory_order_relaxed);
+    hami_overhead_note_elsewhere();
     *is_substitute = true;
     return CUDA_SUCCESS;
 }

@@ -3,6 +3,7 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
+#include "candidates.h"
 #include "log.h"
 #include "region.h"
 
@@ -43,31 +44,34 @@ static const nvmlProcessInfo_v2_t *find_process(const struct hami_nvml_processes
     return NULL;
 }
 
-/*
- * This process is the only one that appeared in the list with its first context. If two appeared at once, it is the one with the
- * pid that getpid() returns, if there is such a one. Otherwise they cannot be told apart.
- */
-void hami_nvml_recognise(const struct hami_nvml_processes *before, const struct hami_nvml_processes *after)
+static void become(unsigned int pid)
 {
-    unsigned int found = 0, own = (unsigned int)getpid();
+    atomic_store(&reported_pid, pid);
+    hami_region_state_host_pid((int32_t)pid);
+    hami_log(HAMI_LOG_DECISION, "NVML lists this process as pid %u", pid);
+}
 
-    if (find_process(after, own) && !find_process(before, own))
-        found = own;
+/* If several processes appeared, it is the one with the pid that getpid() returns, if there is such a one. */
+void hami_nvml_recognise(int device, const struct hami_nvml_processes *before, const struct hami_nvml_processes *after)
+{
+    unsigned int own = (unsigned int)getpid(), found;
 
-    for (unsigned int index = 0; index < after->count && found != own; index++) {
-        unsigned int pid = after->list[index].pid;
+    found = find_process(after, own) && !find_process(before, own) ? own : hami_candidates_meet(device, before, after);
+    if (found)
+        become(found);
+}
 
-        if (find_process(before, pid))
-            continue;
-        if (found && found != pid)
-            return;
-        found = pid;
-    }
-    if (!found)
-        return;
-    atomic_store(&reported_pid, found);
-    hami_region_state_host_pid((int32_t)found);
-    hami_log(HAMI_LOG_DECISION, "NVML lists this process as pid %u", found);
+bool hami_nvml_look_for_self(int device, uint64_t charged_bytes, bool (*is_unchanged)(const void *), const void *arguments)
+{
+    struct hami_nvml_processes listing;
+    unsigned int found;
+
+    if (!hami_candidates_are_due(device, charged_bytes) || !hami_nvml_list(device, &listing) || !is_unchanged(arguments))
+        return false;
+    found = hami_candidates_look(device, &listing, charged_bytes);
+    if (found)
+        become(found);
+    return found != 0;
 }
 
 uint64_t hami_nvml_device_used(int device)
@@ -102,4 +106,5 @@ void hami_own_process_forget(void)
 {
     atomic_store(&reported_pid, 0);
     atomic_store(&is_ready, false);
+    hami_candidates_forget();
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "candidates.h"
 #include "changes.h"
 #include "charges.h"
 #include "devices.h"
@@ -36,6 +37,9 @@ static struct {
     int making;                  /* contexts that the driver may have made already and that are not counted yet */
     _Atomic time_t measured_at;
 } devices[HAMI_DEVICES_MAX];
+
+/* Whether this process was ever charged for memory that NVML need not count for it: managed memory, and memory of others. */
+static _Atomic bool is_elsewhere;
 
 /*
  * One for each device. While a thread waits for a mutex and holds it, its own change is paused (changes.h), so that it or the holder can measure
@@ -236,7 +240,7 @@ static void adopt(int device)
     if (!found.key || hami_current_device() != device)
         return;
     if (!hami_nvml_is_recognised() && hami_nvml_list(device, &listed))
-        hami_nvml_recognise(&none, &listed);
+        hami_nvml_recognise(device, &none, &listed);
     answer = measure(device);
     if (!answer.is_known || !answer.bytes || !hami_charges_put(&hami_contexts, found, &replaced))
         return;
@@ -251,6 +255,36 @@ static void look_again(int device)
         adopt(device);
     else
         count_modules(device, 0);
+}
+
+/* A moment at which a device was settled. */
+struct moment {
+    int device;
+    uint32_t changes;
+    uint64_t charged;
+};
+
+static bool is_same_moment(const void *arguments)
+{
+    const struct moment *moment = arguments;
+
+    return hami_changes_are_none_since(moment->device, moment->changes) && moment->charged == hami_region_own_data(moment->device);
+}
+
+/* Find out which of NVML's processes this one is. Until then its contexts were estimated; they are measured now. */
+static void look_for_self(int device)
+{
+    struct moment moment = {.device = device};
+
+    if (atomic_load(&is_elsewhere))
+        return;
+    lock(device);
+    hami_pools_refresh_device(device);
+    moment.charged = hami_region_own_data(device);
+    if (devices[device].contexts && !devices[device].making && hami_changes_are_settled(device, &moment.changes) &&
+        hami_nvml_look_for_self(device, moment.charged, is_same_moment, &moment))
+        look_again(device);
+    unlock(device);
 }
 
 static void refresh(int device)
@@ -271,6 +305,8 @@ void hami_overhead_refresh_if_stale(int device)
 {
     time_t now = time(NULL);
 
+    if (__builtin_expect(hami_candidates_are_any(), 0))
+        look_for_self(device);
     if (atomic_load_explicit(&devices[device].measured_at, memory_order_relaxed) != now && hami_nvml_is_recognised() &&
         atomic_exchange(&devices[device].measured_at, now) != now)
         refresh(device);
@@ -280,6 +316,8 @@ void hami_overhead_follow(int device, uint64_t bytes)
 {
     int now = atomic_load_explicit(&numbers[device], memory_order_relaxed);
 
+    if (__builtin_expect(hami_candidates_are_any(), 0))
+        look_for_self(device);
     if (__builtin_expect(now != MEASURED, 0) && (now == UNKNOWN || is_room_small(device, bytes)))
         refresh(device);
     else if (now != MEASURED || hami_region_limit(device))
@@ -296,8 +334,14 @@ bool hami_overhead_make_room(int device)
     return true;
 }
 
+void hami_overhead_note_elsewhere(void)
+{
+    atomic_store(&is_elsewhere, true);
+}
+
 void hami_overhead_changed(void)
 {
+    hami_candidates_restart();
     if (!hami_nvml_is_recognised())
         return;
     for (int device = 0; device < HAMI_DEVICES_MAX; device++)
@@ -308,6 +352,7 @@ void hami_overhead_changed(void)
 void hami_overhead_forget(void)
 {
     memset((void *)devices, 0, sizeof(devices));
+    atomic_store(&is_elsewhere, false);
     for (int device = 0; device < HAMI_DEVICES_MAX; device++) {
         pthread_mutex_init(&mutexes[device], NULL);
         atomic_store(&numbers[device], UNKNOWN);
@@ -373,7 +418,7 @@ static bool charge_context(int device, const struct before *before, CUcontext co
     lock(device);
     devices[device].making--;
     if (is_listed)
-        hami_nvml_recognise(&before->processes, &after);
+        hami_nvml_recognise(device, &before->processes, &after);
     if (!hami_nvml_is_recognised() && !devices[device].each_bytes)
         devices[device].each_bytes = estimate(device, before->device_used);
     is_as_held = add_context(device, before->held);
@@ -443,6 +488,7 @@ void hami_overhead_discharge(CUcontext context)
 
     if (!hami_charges_take(&hami_contexts, (uint64_t)(uintptr_t)context, &made))
         return;
+    hami_candidates_restart();
     lock(made.device);
     remove_context(made.device);
     unlock(made.device);
@@ -458,6 +504,8 @@ static bool settle(int device, uint64_t held, uint64_t loads)
 {
     bool is_as_held;
 
+    if (!loads)
+        hami_candidates_restart();
     lock(device);
     devices[device].loads += loads;
     is_as_held = (loads && estimate_load(device, held)) || count_modules(device, held);

@@ -42,6 +42,9 @@ bool hami_overhead_hold(int device, uint64_t bytes);
 bool hami_overhead_settle(int device, uint64_t held);
 bool hami_overhead_settle_load(int device, uint64_t held);
 
+/* Note that this process is charged for memory that NVML may not count for it. It is not looked for by its charges any more. */
+void hami_overhead_note_elsewhere(void);
+
 /* Note that modules were loaded or unloaded: the next refresh asks NVML again. */
 void hami_overhead_changed(void);
 
