@@ -15,7 +15,7 @@ from hami_scheduler.serve.context import Clock, Context, Settings
 from hami_scheduler.serve.errors import BindError
 from hami_scheduler.serve.locking import LockReading, NodeLocks
 from hami_scheduler.values.grant import Grant, make_grant
-from hami_scheduler.values.request import ContainerKind
+from hamicommon.held import ContainerKind
 from hamicommon.model import Share
 from hamicommon.wire import keys
 

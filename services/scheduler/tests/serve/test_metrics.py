@@ -9,7 +9,7 @@ from prometheus_client.samples import Sample
 from hami_scheduler.serve.listen.metrics import ClusterCollector, Observed
 from hami_scheduler.state.cluster import Cluster
 from hami_scheduler.values.grant import make_grant
-from hami_scheduler.values.request import ContainerKind
+from hamicommon.held import ContainerKind
 from hamicommon.model import MigAllocation, MigPlacement
 
 from ..support.api_server import ApiServer

@@ -13,10 +13,11 @@ from hami_scheduler.state.cluster import Cluster
 from hami_scheduler.values.device_use import DeviceUse
 from hami_scheduler.values.grant import Grant, make_grant
 from hami_scheduler.values.inventory import NodeInventory
-from hami_scheduler.values.request import ContainerKind, PodRequest, Policies, read_request
+from hami_scheduler.values.request import PodRequest, Policies, read_request
 from hami_scheduler.values.vendor import VendorFrame
 from hami_scheduler.values.vendors import vendor_frames
 from hamicommon.config import load_device_config
+from hamicommon.held import ContainerKind
 from hamicommon.model import Device, MigPlacement, MigProfile, Request, Share
 
 VECTORS = Path(__file__).parents[1] / "vectors"

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hami_scheduler.values.device_use import Taken
-from hami_scheduler.values.grant import AMOUNT_LIMIT, amounts_over_time, base_uuid, inits_are_done, read_grant
-from hami_scheduler.values.request import ContainerKind
+from hami_scheduler.values.grant import read_grant
+from hamicommon.held import AMOUNT_LIMIT, ContainerKind, Taken, amounts_over_time, base_uuid, inits_are_done
 from hamicommon.model import Share
 from hamicommon.wire.errors import DecodeError
 

@@ -11,16 +11,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hami_scheduler.state.quota import UNLIMITED, Allowance
-from hami_scheduler.values.device_use import NOTHING, DeviceUse, Taken, Tenant
+from hami_scheduler.values.device_use import DeviceUse, Tenant
 from hami_scheduler.values.fit import Attempt, Offer, belongs, memory_asked, refusal_of_kind, refusal_of_share
-from hami_scheduler.values.grant import amounts_over_time
 from hami_scheduler.values.inventory import PairScores
 from hami_scheduler.values.mig import MODE, choose_instance
 from hami_scheduler.values.reasons import Misfit, Reason
-from hami_scheduler.values.request import ContainerKind, ContainerRequest, PodRequest
+from hami_scheduler.values.request import ContainerRequest, PodRequest
 from hami_scheduler.values.rules import Rules
 from hami_scheduler.values.score import device_order, device_score
 from hami_scheduler.values.vendor import VendorFrame
+from hamicommon.held import NOTHING, ContainerKind, Taken, amounts_over_time
 from hamicommon.model import MigAllocation, PodShares, Request, Share
 
 _NOTHING_YET: frozenset[str] = frozenset()

@@ -17,7 +17,8 @@ from hami_scheduler.values.device_use import DeviceUse
 from hami_scheduler.values.fit import belongs, memory_asked
 from hami_scheduler.values.inventory import PairScores
 from hami_scheduler.values.reasons import Misfit, Reason
-from hami_scheduler.values.request import ContainerKind, PodRequest
+from hami_scheduler.values.request import PodRequest
+from hamicommon.held import ContainerKind
 from hamicommon.model import MigAllocation, PodShares
 
 UNREGISTERED = Misfit.of_node(Reason.NODE_UNREGISTERED)

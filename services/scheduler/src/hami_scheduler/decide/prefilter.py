@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from hami_scheduler.state.ledger import DeviceKind, Ledger
 from hami_scheduler.state.quota import UNLIMITED, Allowance
 from hami_scheduler.values.fit import ORDINARY, WHOLE_CORE_PERCENT, Sharing, belongs
-from hami_scheduler.values.grant import AMOUNT_LIMIT
 from hami_scheduler.values.mig import MODE
 from hami_scheduler.values.reasons import Reason
 from hami_scheduler.values.request import PodRequest
 from hami_scheduler.values.rules import Rules
+from hamicommon.held import AMOUNT_LIMIT
 from hamicommon.model import Device, Request
 from hamicommon.wire.device_lists import uuid_allowed
 from hamicommon.wire.go.strings import BLANKS, pieces

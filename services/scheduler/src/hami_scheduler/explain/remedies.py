@@ -22,9 +22,10 @@ from hami_scheduler.decide.prefilter import possible_nodes
 from hami_scheduler.state.ledger import Ledger
 from hami_scheduler.state.quota import Allowance
 from hami_scheduler.state.view import ClusterView
-from hami_scheduler.values.grant import Grant, amounts_over_time
+from hami_scheduler.values.grant import Grant
 from hami_scheduler.values.request import PodRequest, Policies, read_request
 from hami_scheduler.values.vendor import VendorFrame
+from hamicommon.held import amounts_over_time
 from hamicommon.quantity import whole
 from hamicommon.wire.errors import DecodeError
 

@@ -15,10 +15,11 @@ from hami_scheduler.state.ledger import Ledger
 from hami_scheduler.state.quota import Quotas
 from hami_scheduler.state.reservation import Reservation, Reservations, Stage
 from hami_scheduler.state.view import ClusterView
-from hami_scheduler.values.grant import Grant, inits_are_done, is_over, keys_read, make_grant, places, read_grant
+from hami_scheduler.values.grant import Grant, keys_read, make_grant, places, read_grant
 from hami_scheduler.values.inventory import NodeInventory, Problem, count_resource, read_inventory, what_is_read
 from hami_scheduler.values.request import read_containers
 from hami_scheduler.values.vendor import VendorFrame
+from hamicommon.held import inits_are_done, is_over
 from hamicommon.wire.errors import DecodeError
 
 Report = Callable[[str, str, Problem], None]

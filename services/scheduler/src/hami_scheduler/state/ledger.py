@@ -14,13 +14,14 @@ from itertools import repeat
 import numpy as np
 from numpy.typing import NDArray
 
-from hami_scheduler.values.device_use import NOTHING, DeviceUse, Taken, Tenant
+from hami_scheduler.values.device_use import DeviceUse, Tenant
 from hami_scheduler.values.fit import WHOLE_CORE_PERCENT
 from hami_scheduler.values.grant import Grant
 from hami_scheduler.values.inventory import NodeInventory
 from hami_scheduler.values.mig import MODE, blocked_instances, mig_state
 from hami_scheduler.values.score import Float32s, node_scores, score_divisors
 from hami_scheduler.values.vendor import VendorFrame
+from hamicommon.held import NOTHING, Taken
 
 Int64s = NDArray[np.int64]
 _FIRST_ROWS = 64

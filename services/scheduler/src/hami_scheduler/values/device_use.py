@@ -12,32 +12,6 @@ from hamicommon.model import Device, MigPlacement
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """What shares take of one device."""
-
-    replicas: int = 0
-    memory_mib: int = 0
-    core_percent: int = 0
-
-    def plus(self, other: "Taken") -> "Taken":
-        """Return the sum."""
-        return Taken(
-            self.replicas + other.replicas, self.memory_mib + other.memory_mib, self.core_percent + other.core_percent
-        )
-
-    def peak(self, other: "Taken") -> "Taken":
-        """Return the larger of each quantity."""
-        return Taken(
-            max(self.replicas, other.replicas),
-            max(self.memory_mib, other.memory_mib),
-            max(self.core_percent, other.core_percent),
-        )
-
-
-NOTHING = Taken()
-
-
-@dataclass(frozen=True, slots=True)
 class Tenant:
     """A Pod on a device, for vendors that let the annotations of one Pod affect the next."""
 

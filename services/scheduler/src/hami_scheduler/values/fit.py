@@ -10,9 +10,10 @@ Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/nvidia/devi
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hami_scheduler.values.device_use import DeviceUse, Taken
+from hami_scheduler.values.device_use import DeviceUse
 from hami_scheduler.values.reasons import Misfit, Reason
 from hami_scheduler.values.rules import Rules
+from hamicommon.held import Taken
 from hamicommon.model import Device, MigPlacement, MigProfile, Request, Share
 
 WHOLE_CORE_PERCENT = 100

@@ -1,28 +1,23 @@
 """
 What one Pod holds: its shares, and what they take from each device.
 
-Owns Kubernetes' formula for containers that do not all run at once (KEP-753). An ordinary init container runs with the
-sidecars before it. App containers run together, with all sidecars. The Pod takes the largest of these sums.
-Neighbours: `ledger` adds grants up, `reservation` keeps those that are not bound yet.
+Neighbours: `hamicommon.held` adds up the containers of a Pod, `ledger` adds grants up, `reservation` keeps those that
+are not bound yet.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hami_scheduler.values.device_use import NOTHING, Taken
-from hami_scheduler.values.request import ContainerKind, ContainerRequest, read_containers
+from hami_scheduler.values.request import ContainerRequest, read_containers
 from hami_scheduler.values.rules import Notes
 from hami_scheduler.values.vendor import VendorFrame
+from hamicommon.held import NOTHING, ContainerKind, Taken, amounts_over_time, inits_are_done, is_over, sum_shares
 from hamicommon.model import MigAllocation, PodShares
 from hamicommon.wire import keys
 from hamicommon.wire.errors import DecodeError
 from hamicommon.wire.mig_allocations import decode_mig_allocations
-from hamicommon.wire.mig_suffix import decode_mig_suffix
 from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container
-
-AMOUNT_LIMIT = 2**31 - 1
-"""The most that HAMi can write; a larger amount is read as this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,70 +48,15 @@ class Grant:
     """Vendor keys of shares that no container of the bound Pod asks for; they count all the same."""
 
 
-def amounts_over_time(
-    kinds: Sequence[ContainerKind], shares: PodShares, *, inits_are_done: bool = False
-) -> dict[str, Taken]:
-    """
-    Return the most that containers of *kinds* with *shares* take from each device at any time.
-
-    Entries of *shares* beyond *kinds* count as app containers. With *inits_are_done* ordinary init containers count
-    nothing.
-    """
-    sidecars: dict[str, Taken] = {}
-    peaks: dict[str, Taken] = {}
-    apps: dict[str, Taken] = {}
-    for position, container in enumerate(shares):
-        kind = kinds[position] if position < len(kinds) else ContainerKind.APP
-        if kind is ContainerKind.INIT and inits_are_done:
-            continue
-        for uuid, amount in _sum_shares(container).items():
-            running = sidecars.get(uuid, NOTHING).plus(amount)
-            if kind is ContainerKind.APP:
-                apps[uuid] = apps.get(uuid, NOTHING).plus(amount)
-            elif kind is ContainerKind.SIDECAR:
-                sidecars[uuid] = running
-            peaks[uuid] = peaks.get(uuid, NOTHING).peak(running if kind is not ContainerKind.APP else NOTHING)
-    return {uuid: peak.peak(sidecars.get(uuid, NOTHING).plus(apps.get(uuid, NOTHING))) for uuid, peak in peaks.items()}
-
-
-def _sum_shares(container: Iterable[Any]) -> dict[str, Taken]:
-    sums: dict[str, Taken] = {}
-    for share in container:
-        if share.uuid:
-            amount = Taken(1, _bounded(share.memory_mib), _bounded(share.core_percent))
-            uuid = base_uuid(share.uuid)
-            sums[uuid] = sums.get(uuid, NOTHING).plus(amount)
-    return sums
-
-
 def sums_by_container(shares: Mapping[str, PodShares]) -> dict[tuple[int, str], tuple[str, Taken]]:
     """Return vendor key and amount granted, by the position of the container and the UUID of the device."""
     sums: dict[tuple[int, str], tuple[str, Taken]] = {}
     for vendor, containers in shares.items():
         for place, container in enumerate(containers):
-            for uuid, amount in _sum_shares(container).items():
+            for uuid, amount in sum_shares(container).items():
                 _, before = sums.get((place, uuid), (vendor, NOTHING))
                 sums[place, uuid] = vendor, before.plus(amount)
     return sums
-
-
-def base_uuid(uuid: str) -> str:
-    """
-    Return the device of a share's UUID, which HAMi 2.5 to 2.9 wrote with a MIG slot behind it.
-
-    >>> base_uuid("GPU-a[1-3]")
-    'GPU-a'
-    """
-    if "[" not in uuid:
-        return uuid
-    try:
-        return decode_mig_suffix(uuid)[0]
-    except DecodeError:
-        return uuid
-
-
-def _bounded(amount: int) -> int:
-    return min(max(amount, 0), AMOUNT_LIMIT)
 
 
 def make_grant(
@@ -178,23 +118,6 @@ def _requesting(vendor: str, containers: Sequence[ContainerRequest], shares: Pod
 def places(mig: Iterable[MigAllocation]) -> list[tuple[str, str, int, int]]:
     """Return the places of instances: device, profile, start, size."""
     return sorted((one.gpu_uuid, one.profile, one.placement.start, one.placement.size) for one in mig)
-
-
-def inits_are_done(pod: Mapping[str, Any]) -> bool:
-    """Return whether *pod* has ordinary init containers and all of them have succeeded."""
-    spec = pod.get("spec") or {}
-    names = {c.get("name") for c in spec.get("initContainers") or () if c.get("restartPolicy") != "Always"}
-    ended = {
-        status.get("name")
-        for status in (pod.get("status") or {}).get("initContainerStatuses") or ()
-        if ((status.get("state") or {}).get("terminated") or {}).get("exitCode") == 0
-    }
-    return bool(names) and names <= ended
-
-
-def is_over(pod: Mapping[str, Any]) -> bool:
-    """Return whether *pod* has ended, so that it holds nothing although the object still exists."""
-    return (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
 
 
 def keys_read(vendors: Iterable[VendorFrame]) -> frozenset[str]:

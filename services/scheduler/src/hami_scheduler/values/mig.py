@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hami_scheduler.values.fit import MigChoice
-from hami_scheduler.values.grant import Grant, base_uuid
+from hami_scheduler.values.grant import Grant
+from hamicommon.held import base_uuid
 from hamicommon.model import Device, MigPlacement
 
 MODE = "mig"

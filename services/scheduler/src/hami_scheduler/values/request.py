@@ -8,25 +8,14 @@ annotations, `place_pod` tries the request on a Node.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any
 
 from hami_scheduler.values.rules import DevicePolicy, Rules, read_device_policy
 from hami_scheduler.values.vendor import VendorFrame
+from hamicommon.held import ContainerKind, containers_of
 from hamicommon.model import Request, ScoringWeights
 from hamicommon.wire import keys
 from hamicommon.wire.scoring_weights import decode_scoring_weights
-
-
-class ContainerKind(Enum):
-    """When a container runs, relative to its siblings."""
-
-    INIT = "init"
-    """Alone, after the init containers before it, beside the sidecars before it."""
-    SIDECAR = "sidecar"
-    """An init container with `restartPolicy: Always`: from its turn on until the Pod ends (KEP-753)."""
-    APP = "app"
-    """Beside every other app container and every sidecar."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +105,7 @@ def read_request(pod: Mapping[str, Any], vendors: tuple[VendorFrame, ...], defau
 
 def read_containers(pod: Mapping[str, Any], vendors: tuple[VendorFrame, ...]) -> tuple[ContainerRequest, ...]:
     """Return the containers of *pod*, init containers first, each with what it asks of *vendors*."""
-    spec = pod.get("spec") or {}
-    found = []
-    for container in spec.get("initContainers") or ():
-        kind = ContainerKind.SIDECAR if container.get("restartPolicy") == "Always" else ContainerKind.INIT
-        found.append(_read_container(container, kind, vendors))
-    for container in spec.get("containers") or ():
-        found.append(_read_container(container, ContainerKind.APP, vendors))
-    return tuple(found)
+    return tuple(_read_container(container, kind, vendors) for container, kind in containers_of(pod))
 
 
 def _read_container(

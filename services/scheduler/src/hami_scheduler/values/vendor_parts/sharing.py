@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hami_scheduler.values.device_use import DeviceUse, Taken
+from hami_scheduler.values.device_use import DeviceUse
 from hami_scheduler.values.fit import Attempt, Sharing
 from hami_scheduler.values.inventory import registered
 from hami_scheduler.values.reasons import Reason
+from hamicommon.held import Taken
 from hamicommon.model import Device
 
 COUNTED = Sharing(amounts=lambda _use, _attempt: Taken(1), counts_memory=False, counts_cores=False)

@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from hami_scheduler.values.device_use import DeviceUse, Taken
+from hami_scheduler.values.device_use import DeviceUse
 from hami_scheduler.values.fit import Attempt, Sharing, memory_asked
 from hami_scheduler.values.inventory import node_capacity, registered
 from hami_scheduler.values.reasons import Reason
 from hami_scheduler.values.vendor import VendorFrame
+from hamicommon.held import Taken
 from hamicommon.model import Device
 from hamicommon.vendor import Vendor
 

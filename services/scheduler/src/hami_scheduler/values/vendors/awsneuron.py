@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from hami_scheduler.values.device_use import DeviceUse, Taken
+from hami_scheduler.values.device_use import DeviceUse
 from hami_scheduler.values.fit import Attempt, Chooser, Offer, Sharing
 from hami_scheduler.values.inventory import node_capacity
 from hami_scheduler.values.reasons import Misfit, Reason
 from hami_scheduler.values.vendor import Allotment, VendorFrame
 from hami_scheduler.values.vendor_parts.capacity import counted_devices
+from hamicommon.held import Taken
 from hamicommon.model import Device
 from hamicommon.vendor import Vendor
 from hamicommon.vendors import awsneuron

@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from hami_scheduler.values.device_use import DeviceUse, Taken
+from hami_scheduler.values.device_use import DeviceUse
 from hami_scheduler.values.fit import Attempt, Sharing
 from hami_scheduler.values.inventory import node_annotation, node_capacity
 from hami_scheduler.values.reasons import Reason
 from hami_scheduler.values.vendor import Allotment, VendorFrame
 from hami_scheduler.values.vendor_parts.capacity import counted_devices
+from hamicommon.held import Taken
 from hamicommon.model import Device, Request
 from hamicommon.vendor import Vendor
 from hamicommon.vendors import enflame

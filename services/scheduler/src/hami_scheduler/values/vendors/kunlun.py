@@ -13,12 +13,13 @@ from functools import partial
 from itertools import combinations
 from typing import Any
 
-from hami_scheduler.values.device_use import DeviceUse, Taken
+from hami_scheduler.values.device_use import DeviceUse
 from hami_scheduler.values.fit import Attempt, Chooser, Offer, Sharing
 from hami_scheduler.values.inventory import node_capacity
 from hami_scheduler.values.reasons import Misfit, Reason
 from hami_scheduler.values.vendor import Allotment, NodeView, Prospect, VendorFrame
 from hami_scheduler.values.vendor_parts.capacity import counted_devices
+from hamicommon.held import Taken
 from hamicommon.model import Device
 from hamicommon.vendor import Vendor
 from hamicommon.vendors import kunlun

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import combinations
 from typing import Any
 
-from hami_scheduler.values.device_use import DeviceUse, Taken
+from hami_scheduler.values.device_use import DeviceUse
 from hami_scheduler.values.fit import (
     WHOLE_CORE_PERCENT,
     Attempt,
@@ -26,6 +26,7 @@ from hami_scheduler.values.inventory import node_annotation
 from hami_scheduler.values.reasons import Reason
 from hami_scheduler.values.rules import Rules, note
 from hami_scheduler.values.vendor import Allotment, NodeView, Prospect, VendorFrame
+from hamicommon.held import Taken
 from hamicommon.model import Device
 from hamicommon.vendor import Vendor
 from hamicommon.vendors import metax
