@@ -39,6 +39,7 @@ PACKAGES = (
     "services/scheduler",
     "services/device-plugin",
     "services/monitor",
+    "clients/kubectl-hami",
     "e2e",
     "tools",
 )

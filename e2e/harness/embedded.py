@@ -20,6 +20,7 @@ import yaml
 from hamicommon.config import load_device_config
 from harness.certificates import issue
 from harness.cluster import ROOT, SCHEDULER_NAME, Cluster, Requests, Settings
+from harness.service_pods import HAMI, mirror
 from minicluster.client import Client, Object
 from minicluster.kubelet.runtime.containers import kill_all
 from testbed.hardware import TWO_NODES, FakeNode
@@ -81,6 +82,7 @@ class EmbeddedCluster(Cluster):
         step("waiting for the devices")
         await asyncio.gather(*(self.node_ready(node.name) for node in self.nodes))
         await asyncio.gather(*(self.ready(f"monitor-{node.name}") for node in self.nodes))
+        await self._mirror_services()
 
     async def leave(self) -> None:
         """Close the connections, and leave all processes running."""
@@ -198,6 +200,18 @@ class EmbeddedCluster(Cluster):
         config = self.folder / "kube-scheduler.yaml"
         config.write_text(yaml.safe_dump(self._kube_scheduler_config()))
         self._minicluster("kube-scheduler", "kube-scheduler", f"--kubeconfig={self.kubeconfig}", f"--config={config}")
+
+    async def _mirror_services(self) -> None:
+        """Create the Pods by which clients find the services."""
+        await self.api.create("/api/v1/namespaces", {"metadata": {"name": HAMI}})
+        first = self.nodes[0].name
+        ports = {"metrics": self._ports["scheduler-metrics"], "explain": self._ports["scheduler-explain"]}
+        await mirror(self.api, "hami-scheduler", "scheduler", first, ports)
+        await mirror(self.api, "hami-webhook", "webhook", first, {"metrics": self._ports["webhook-metrics"]})
+        for node in self.nodes:
+            for short, component in (("monitor", "monitor"), ("plugin", "device-plugin")):
+                metrics = {"metrics": self._ports[f"{short}-{node.name}"]}
+                await mirror(self.api, f"hami-{component}-{node.name}", component, node.name, metrics)
 
     def _start_node(self, node: FakeNode) -> None:
         host = self.folder / node.name

@@ -24,6 +24,7 @@ from minicluster.apiserver.admission.quota import Quotas
 from minicluster.apiserver.admission.webhooks import Webhooks
 from minicluster.apiserver.api.resources import BY_KIND, Resource
 from minicluster.apiserver.serve.faults import Faults
+from minicluster.apiserver.serve.forwarding import Forwarding
 from minicluster.apiserver.serve.http import BODY_LIMIT_BYTES, Handler
 from minicluster.apiserver.serve.namespaces import Namespaces
 from minicluster.apiserver.serve.subresources import Subresources
@@ -75,7 +76,8 @@ class Server:
         verbs = Verbs(self._storage, Admission(self._storage, self._webhooks, Quotas(self._storage)))
         self._namespaces = Namespaces(self._storage, verbs)
         self._subresources = Subresources(self._storage, verbs)
-        handler = Handler(self._storage, verbs, self._subresources, Faults(self._storage))
+        self._forwarding = Forwarding(verbs)
+        handler = Handler(self._storage, verbs, self._subresources, self._forwarding, Faults(self._storage))
         self._server = web.Server(
             handler, request_factory=_request, access_log=None, keepalive_timeout=KEEP_ALIVE_SECONDS
         )
@@ -117,6 +119,7 @@ class Server:
         await self._runner.cleanup()
         await self._webhooks.close()
         await self._subresources.close()
+        await self._forwarding.close()
 
 
 def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:

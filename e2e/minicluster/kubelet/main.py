@@ -28,6 +28,8 @@ from minicluster.kubelet.status.nodestatus import NodeDescription, NodeStatus, d
 from minicluster.podrequests import pod_amounts
 from minicluster.quantity import parse
 
+MIRROR = "kubernetes.io/config.mirror"
+"""Annotation of Pods that say what runs on the Node already; no kubelet starts them."""
 LONGEST_SOCKET_PATH = 107
 """The kernel's limit for the path of a Unix socket, in bytes."""
 EXIT_GRACE_SECONDS = 2.0
@@ -187,6 +189,8 @@ class Kubelet:
             return
         metadata = new["metadata"]
         if worker is None:
+            if MIRROR in metadata.get("annotations", {}):
+                return
             worker = PodWorker(self._node, new, self._adopted.get(uid, {}))
             self._workers[uid] = worker
             if new.get("status", {}).get("phase") in {"Succeeded", "Failed"}:

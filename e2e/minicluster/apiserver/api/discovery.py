@@ -29,6 +29,7 @@ SUBRESOURCE_KINDS = {
     "binding": ("Binding", "", "v1", ["create"]),
     "eviction": ("Eviction", "policy", "v1", ["create"]),
     "log": ("Pod", "", "", ["get"]),
+    "portforward": ("PodPortForwardOptions", "", "v1", ["create", "get"]),
 }
 
 

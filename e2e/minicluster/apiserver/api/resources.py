@@ -82,7 +82,7 @@ PODS = Resource(
     "pods",
     "Pod",
     short_names=("po",),
-    subresources=("status", "binding", "eviction", "log"),
+    subresources=("status", "binding", "eviction", "log", "portforward"),
     categories=("all",),
     returns_deleted=True,
     has_generation=True,

@@ -17,6 +17,7 @@ from minicluster.apiserver.api import discovery, errors
 from minicluster.apiserver.api.resources import PODS, REVIEWS
 from minicluster.apiserver.api.tables import partial, table
 from minicluster.apiserver.serve.faults import PREFIX, DisconnectError, Faults
+from minicluster.apiserver.serve.forwarding import PROXY, Forwarding
 from minicluster.apiserver.serve.lists import list_body, page_of, watch_of
 from minicluster.apiserver.serve.requests import (
     Target,
@@ -62,10 +63,13 @@ class Running:
 class Handler:
     """The HTTP interface of the API server, as one callable for `aiohttp.web.Server`."""
 
-    def __init__(self, storage: Storage, verbs: Verbs, subresources: Subresources, faults: Faults) -> None:
+    def __init__(
+        self, storage: Storage, verbs: Verbs, subresources: Subresources, forwarding: Forwarding, faults: Faults
+    ) -> None:
         self._storage = storage
         self._verbs = verbs
         self._subresources = subresources
+        self._forwarding = forwarding
         self._faults = faults
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -108,11 +112,14 @@ class Handler:
         if method == "POST" and path.startswith("/api/v1/namespaces/") and path.endswith("/bindings"):
             body = body_of(await request.read(), _content_type(request), "Binding")
             path = f"{path.removesuffix('/bindings')}/pods/{(body.get('metadata') or {}).get('name')}/binding"
+        proxied = PROXY.fullmatch(path)
+        if proxied:
+            return await self._forwarding.proxy(request, proxied)
         target = target_of(path)
         self._count(request, target)
         if target.resource in REVIEWS:
             return await self._review(request, target)
-        if target.subresource in {"binding", "eviction", "log"}:
+        if target.subresource in {"binding", "eviction", "log", "portforward"}:
             return await self._subresource(request, target)
         return await self._verb(request, target)
 
@@ -227,6 +234,8 @@ class Handler:
         match request.method, target.subresource:
             case "GET", "log":
                 return await self._subresources.log(request, target)
+            case "GET" | "POST", "portforward":
+                return await self._forwarding.forward(request, target)
             case "POST", "binding":
                 body = body_of(await request.read(), _content_type(request), "Binding")
                 return _json(self._subresources.bind(target, body, is_dry_run(request.query)), 201)

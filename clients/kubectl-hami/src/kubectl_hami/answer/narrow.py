@@ -1,0 +1,40 @@
+"""
+Leave out of a picture what somebody does not ask for.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from kubectl_hami.values.cluster import ClusterState, Device
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """What is wanted; an empty field accepts everything."""
+
+    namespace: str = ""
+    node: str = ""
+    model: str = ""
+    """A part of the device's model, in any case."""
+
+
+def narrowed(state: ClusterState, wanted: Filter) -> ClusterState:
+    """Return *state* with the Nodes, devices, shares and waiting Pods that *wanted* accepts."""
+    nodes = [
+        replace(node, devices=tuple(_devices(node.devices, wanted)))
+        for node in state.nodes
+        if wanted.node in {"", node.name}
+    ]
+    is_partial = bool(wanted.namespace or wanted.model)
+    return replace(
+        state,
+        nodes=tuple(node for node in nodes if node.devices or not is_partial),
+        waiting=tuple(one for one in state.waiting if wanted.namespace in {"", one.namespace}),
+    )
+
+
+def _devices(devices: tuple[Device, ...], wanted: Filter) -> Iterator[Device]:
+    for device in devices:
+        shares = tuple(share for share in device.shares if wanted.namespace in {"", share.namespace})
+        if wanted.model.lower() in device.model.lower() and (shares or not wanted.namespace):
+            yield replace(device, shares=shares)

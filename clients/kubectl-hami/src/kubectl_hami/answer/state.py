@@ -1,0 +1,191 @@
+"""
+Put the whole picture of a cluster together: `state_of`.
+
+The inventories of the Nodes say what is offered, the Pods' annotations what is granted, and the monitors what is used.
+Neighbours: `shares` reads Pods, `waits` the Pods without a Node, `exposition` the metrics.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from hamicommon.held import NOTHING, Taken
+from hamicommon.model import Device as Offered
+from hamicommon.wire import keys
+from hamicommon.wire.errors import DecodeError
+from hamicommon.wire.node_devices import decode_node_devices
+from kubectl_hami.answer.exposition import ScrapeError, samples
+from kubectl_hami.answer.shares import Held, held
+from kubectl_hami.answer.waits import waiting
+from kubectl_hami.values.cluster import ClusterState, Device, Node, Share
+from kubectl_hami.values.seen import Object, Seen
+
+_REGISTER: Final = re.compile(r"hami\.io/node-(register-.+|.+-register)")
+"""The annotation with the inventory, of any vendor."""
+_MIB: Final = 2**20
+
+_SHARE_VALUES: Final = {
+    "hami_vgpu_memory_used_bytes": "used_memory_mib",
+    "hami_vgpu_memory_limit_bytes": "limit_memory_mib",
+    "hami_share_busy_ratio": "used_core_percent",
+    "hami_share_throttled_seconds_total": "throttled_seconds",
+}
+_DEVICE_VALUES: Final = {
+    "hami_host_gpu_memory_used_bytes": "used_memory_mib",
+    "hami_host_gpu_utilization_ratio": "used_core_percent",
+}
+_SHARE_LABELS: Final = ("namespace", "pod", "container", "device_uuid")
+
+Measured = dict[str, float]
+"""Measured fields of a share or a device, by the name of the field."""
+
+
+@dataclass(slots=True)
+class _Use:
+    """What one monitor measured."""
+
+    devices: defaultdict[str, Measured] = field(default_factory=lambda: defaultdict(dict))
+    shares: defaultdict[tuple[str, ...], Measured] = field(default_factory=lambda: defaultdict(dict))
+    """By `_SHARE_LABELS`."""
+
+
+def state_of(seen: Seen) -> ClusterState:
+    """Return the whole picture of the cluster in *seen*."""
+    problems = list(seen.problems)
+    uses = _uses(seen.monitors, problems)
+    holders: defaultdict[str, list[Held]] = defaultdict(list)
+    for one in held(seen.pods, problems):
+        holders[one.node].append(one)
+    objects = {str((node.get("metadata") or {}).get("name") or ""): node for node in seen.nodes}
+    nodes = []
+    for name in sorted(objects.keys() | holders.keys()):
+        offered = _inventory(objects.get(name, {}), name, problems)
+        if offered or name in holders:
+            nodes.append(_node(name, objects.get(name, {}), offered, holders[name], uses.get(name)))
+    return ClusterState(
+        cluster=seen.cluster,
+        taken_at=seen.taken_at,
+        nodes=tuple(nodes),
+        waiting=waiting(seen.pods, seen.refusals, seen.taken_at),
+        problems=tuple(problems),
+    )
+
+
+def _inventory(node: Object, name: str, problems: list[str]) -> dict[str, Offered]:
+    """Return the devices that *node* offers, by UUID; an unreadable annotation adds a problem."""
+    found: dict[str, Offered] = {}
+    for key, text in sorted(_annotations(node).items()):
+        if _REGISTER.fullmatch(key):
+            try:
+                found.update({device.id: device for device in decode_node_devices(text)})
+            except DecodeError as error:
+                problems.append(f"Node {name}, {key}: {error}; its devices are left out")
+    return found
+
+
+def _node(name: str, node: Object, offered: Mapping[str, Offered], holders: list[Held], use: _Use | None) -> Node:
+    amounts: defaultdict[str, Taken] = defaultdict(Taken)
+    shares: defaultdict[str, list[Share]] = defaultdict(list)
+    vendors: dict[str, str] = {}
+    for one in holders:
+        for uuid, taken in one.amounts.items():
+            amounts[uuid] = amounts[uuid].plus(taken)
+        for uuid, vendor, share in one.shares:
+            vendors[uuid] = vendor
+            shares[uuid].append(_measured_share(share, uuid, use))
+    cordoned = {uuid.strip() for uuid in _annotations(node).get(keys.NODE_CORDON, "").split(",")}
+    devices = [
+        _device(
+            name,
+            offered.get(uuid, Offered(uuid, 0, 0, 0, "", index=-1, healthy=False)),
+            vendors.get(uuid, ""),
+            uuid in cordoned,
+            amounts.get(uuid, NOTHING),
+            tuple(shares.get(uuid, ())),
+            {} if use is None else use.devices.get(uuid, {}),
+        )
+        for uuid in offered.keys() | shares.keys()
+    ]
+    return Node(
+        name=name,
+        is_ready=_is_ready(node),
+        is_cordoned=bool((node.get("spec") or {}).get("unschedulable")),
+        is_measured=use is not None,
+        devices=tuple(sorted(devices, key=lambda device: (device.replicas == 0, device.index, device.id))),
+    )
+
+
+def _device(
+    node: str,
+    offered: Offered,
+    vendor: str,
+    is_cordoned: bool,
+    granted: Taken,
+    shares: tuple[Share, ...],
+    use: Measured,
+) -> Device:
+    return Device(
+        id=offered.id,
+        node=node,
+        index=offered.index,
+        model=offered.type,
+        vendor=vendor,
+        mode=offered.mode,
+        replicas=offered.count,
+        memory_mib=offered.memory_mib,
+        core_percent=offered.core_percent,
+        is_healthy=offered.healthy,
+        is_cordoned=is_cordoned,
+        granted_replicas=granted.replicas,
+        granted_memory_mib=granted.memory_mib,
+        granted_core_percent=granted.core_percent,
+        used_memory_mib=_mib(use.get("used_memory_mib")),
+        used_core_percent=use.get("used_core_percent"),
+        shares=shares,
+    )
+
+
+def _measured_share(share: Share, uuid: str, use: _Use | None) -> Share:
+    found = {} if use is None else use.shares.get((share.namespace, share.pod, share.container, uuid), {})
+    ratio = found.get("used_core_percent")
+    return replace(
+        share,
+        used_memory_mib=_mib(found.get("used_memory_mib")),
+        limit_memory_mib=_mib(found.get("limit_memory_mib")),
+        used_core_percent=None if ratio is None else ratio * 100,
+        throttled_seconds=found.get("throttled_seconds"),
+    )
+
+
+def _uses(monitors: Mapping[str, bytes], problems: list[str]) -> dict[str, _Use]:
+    """Return what each monitor measured, by Node; a scrape that cannot be read adds a problem."""
+    found = {}
+    for node, scrape in monitors.items():
+        try:
+            read = samples(scrape, (*_SHARE_VALUES, *_DEVICE_VALUES))
+        except ScrapeError as error:
+            problems.append(f"Node {node}: the answer of its monitor {error}; its use is unknown")
+            continue
+        use = found[node] = _Use()
+        for metric, name in _SHARE_VALUES.items():
+            for labels, value in read[metric]:
+                use.shares[tuple(labels.get(label, "") for label in _SHARE_LABELS)][name] = value
+        for metric, name in _DEVICE_VALUES.items():
+            for labels, value in read[metric]:
+                use.devices[labels.get("device_uuid", "")][name] = value
+    return found
+
+
+def _annotations(node: Object) -> Mapping[str, str]:
+    return (node.get("metadata") or {}).get("annotations") or {}
+
+
+def _is_ready(node: Object) -> bool:
+    conditions: Iterable[Mapping[str, str]] = (node.get("status") or {}).get("conditions") or ()
+    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+
+
+def _mib(amount_bytes: float | None) -> int | None:
+    return None if amount_bytes is None else round(amount_bytes / _MIB)

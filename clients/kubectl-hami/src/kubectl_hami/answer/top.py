@@ -1,0 +1,155 @@
+"""
+Add up what is offered, granted, used and throttled: by Node, by device, by Pod.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kubectl_hami.values.cluster import ClusterState, Device, Node, Share
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One Node, device or Pod. None means unknown."""
+
+    cluster: str
+    name: tuple[str, ...]
+    """The cells that name it."""
+    wide: tuple[str, ...]
+    """Further cells, for those who want all."""
+    shares: int
+    offered_memory_mib: int
+    granted_memory_mib: int
+    used_memory_mib: int | None
+    offered_core_percent: int
+    granted_core_percent: int
+    used_core_percent: float | None
+    throttled_seconds: float | None
+    state: str
+    """What is wrong with it; empty if nothing is."""
+
+
+ORDERS: Final[Mapping[str, Callable[[Row], Any]]] = {
+    "name": lambda row: 0,
+    "granted": lambda row: -row.granted_memory_mib,
+    "used": lambda row: -(row.used_memory_mib or 0),
+    "free": lambda row: row.granted_memory_mib - row.offered_memory_mib,
+    "cores": lambda row: -row.granted_core_percent,
+    "busy": lambda row: -(row.used_core_percent or 0),
+    "throttled": lambda row: -(row.throttled_seconds or 0),
+}
+"""How rows can be sorted. Rows of equal rank stay in the order of names."""
+
+
+def ordered(rows: Iterable[Row], order: str) -> list[Row]:
+    """Return *rows* in an order of `ORDERS`."""
+    return sorted(rows, key=ORDERS[order])
+
+
+def node_rows(state: ClusterState) -> Iterator[Row]:
+    """Yield a row for each Node."""
+    for node in state.nodes:
+        devices = node.devices
+        models = sorted({device.model for device in devices if device.model})
+        yield Row(
+            cluster=state.cluster,
+            name=(node.name, str(len(devices))),
+            wide=(", ".join(models),),
+            shares=sum(device.granted_replicas for device in devices),
+            offered_memory_mib=sum(device.memory_mib for device in devices),
+            granted_memory_mib=sum(device.granted_memory_mib for device in devices),
+            used_memory_mib=_whole(device.used_memory_mib for device in devices),
+            offered_core_percent=sum(device.core_percent for device in devices),
+            granted_core_percent=sum(device.granted_core_percent for device in devices),
+            used_core_percent=_sum(device.used_core_percent for device in devices),
+            throttled_seconds=_sum(share.throttled_seconds for device in devices for share in device.shares),
+            state=_node_state(node),
+        )
+
+
+def device_rows(state: ClusterState) -> Iterator[Row]:
+    """Yield a row for each device."""
+    for node in state.nodes:
+        for device in node.devices:
+            yield Row(
+                cluster=state.cluster,
+                name=(node.name, str(device.index) if device.replicas else "-", device.model or "-"),
+                wide=(device.id, device.mode or "-"),
+                shares=device.granted_replicas,
+                offered_memory_mib=device.memory_mib,
+                granted_memory_mib=device.granted_memory_mib,
+                used_memory_mib=device.used_memory_mib,
+                offered_core_percent=device.core_percent,
+                granted_core_percent=device.granted_core_percent,
+                used_core_percent=device.used_core_percent,
+                throttled_seconds=_sum(share.throttled_seconds for share in device.shares),
+                state=_device_state(device),
+            )
+
+
+def pod_rows(state: ClusterState) -> Iterator[Row]:
+    """Yield a row for each Pod that holds a share, by namespace and name. Init containers that ended are left out."""
+    pods: dict[tuple[str, str, str], list[tuple[Device, Share]]] = {}
+    for node in state.nodes:
+        for device in node.devices:
+            for share in device.shares:
+                if share.holds:
+                    pods.setdefault((share.namespace, share.pod, node.name), []).append((device, share))
+    for (namespace, pod, node_name), held in sorted(pods.items()):
+        shares = [share for _, share in held]
+        yield Row(
+            cluster=state.cluster,
+            name=(namespace, pod, node_name, ",".join(sorted({str(device.index) for device, _ in held}))),
+            wide=(" ".join(sorted({device.id for device, _ in held})),),
+            shares=len(shares),
+            offered_memory_mib=sum(share.memory_mib for share in shares),
+            granted_memory_mib=sum(share.memory_mib for share in shares),
+            used_memory_mib=_whole(share.used_memory_mib for share in shares),
+            offered_core_percent=sum(share.core_percent for share in shares),
+            granted_core_percent=sum(share.core_percent for share in shares),
+            used_core_percent=_sum(share.used_core_percent for share in shares),
+            throttled_seconds=_sum(share.throttled_seconds for share in shares),
+            state=_share_state(shares),
+        )
+
+
+def _node_state(node: Node) -> str:
+    found = []
+    if not node.is_ready:
+        found.append("not ready")
+    if node.is_cordoned:
+        found.append("cordoned")
+    unhealthy = sum(not device.is_healthy for device in node.devices)
+    if unhealthy:
+        found.append(f"{unhealthy} unhealthy")
+    if not node.is_measured:
+        found.append("use unknown")
+    return ", ".join(found)
+
+
+def _device_state(device: Device) -> str:
+    if not device.replicas:
+        return "no longer offered"
+    found = [] if device.is_healthy else ["unhealthy"]
+    if device.is_cordoned:
+        found.append("cordoned")
+    if device.granted_memory_mib > device.memory_mib:
+        found.append("granted beyond its memory")
+    return ", ".join(found)
+
+
+def _share_state(shares: Iterable[Share]) -> str:
+    is_above = any(share.used_memory_mib is not None and share.used_memory_mib > share.memory_mib for share in shares)
+    return "above its grant" if is_above else ""
+
+
+def _whole(amounts: Iterable[int | None]) -> int | None:
+    found = _sum(amounts)
+    return None if found is None else int(found)
+
+
+def _sum(amounts: Iterable[float | None]) -> float | None:
+    """Return the sum of the known *amounts*, None if none is known."""
+    known = [amount for amount in amounts if amount is not None]
+    return sum(known) if known else None

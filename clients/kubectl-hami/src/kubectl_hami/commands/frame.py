@@ -1,0 +1,77 @@
+"""
+What is common to all commands: their options, the clusters they read, and how they end.
+
+Exit codes: 0 if everything is well, 1 if the answer is bad news (a Pod fits nowhere, a check failed), 2 if the question
+could not be answered or was wrongly put; then one line on stderr says why.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from hamicommon.errors import HamiError
+from kubectl_hami import __version__
+from kubectl_hami.read.source import Source
+from kubectl_hami.show.table import safe
+
+NAME: Final = "kubectl hami"
+WELL, BAD, UNKNOWN, INTERRUPTED = 0, 1, 2, 130
+_PROBLEMS_SHOWN: Final = 10
+
+
+class UsageError(HamiError):
+    """The command line asks for something that cannot be."""
+
+
+def add_clusters(command: argparse.ArgumentParser) -> None:
+    """Add the options that say which clusters are read."""
+    add = command.add_argument_group("clusters").add_argument
+    add("--kubeconfig", default="", metavar="FILE", help="default: $KUBECONFIG, else ~/.kube/config")
+    add("--context", action="append", default=[], metavar="NAME", help="of the kubeconfig; may be repeated")
+    add("--all-contexts", action="store_true", help="every cluster of the kubeconfig")
+
+
+def sources(options: argparse.Namespace) -> Sequence[Source]:
+    """
+    Return the clusters that *options* name.
+
+    Raises:
+        ReadError: one of them cannot be known.
+    """
+    from kubectl_hami.read import kube
+
+    kubeconfig = options.kubeconfig or None
+    names = options.context
+    if options.all_contexts or not names:
+        every, current = kube.contexts(kubeconfig)
+        names = every if options.all_contexts else [current]
+    return kube.connect(kubeconfig, names, agent=f"kubectl-hami/{__version__}")
+
+
+def one_source(options: argparse.Namespace) -> Source:
+    """
+    Return the one cluster that *options* name.
+
+    Raises:
+        UsageError: they name several.
+    """
+    found = sources(options)
+    if len(found) != 1:
+        raise UsageError(f"{options.name} reads one cluster, and {len(found)} are named: give one --context")
+    return found[0]
+
+
+def warn(problems: Iterable[str]) -> None:
+    """Print what could not be read, one line each, on stderr."""
+    every = list(dict.fromkeys(problems))
+    for problem in every[:_PROBLEMS_SHOWN]:
+        sys.stderr.write(f"{NAME}: {safe(problem)}\n")
+    if len(every) > _PROBLEMS_SHOWN:
+        sys.stderr.write(f"{NAME}: and {len(every) - _PROBLEMS_SHOWN} more\n")
+
+
+def silence() -> None:
+    """Let the interpreter end without an error after the reader of our output has gone."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,85 @@
+"""
+`kubectl hami top`: what is offered, granted, used and throttled.
+"""
+
+import argparse
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+from rich.console import RenderableType
+from rich.live import Live
+
+from kubectl_hami.answer.narrow import Filter, narrowed
+from kubectl_hami.answer.state import state_of
+from kubectl_hami.answer.top import ORDERS, Row, device_rows, node_rows, ordered, pod_rows
+from kubectl_hami.commands.frame import WELL, add_clusters, sources, warn
+from kubectl_hami.read.collect import collect
+from kubectl_hami.read.source import Source
+from kubectl_hami.show.form import written
+from kubectl_hami.show.table import console
+from kubectl_hami.show.top import top_table
+from kubectl_hami.values.cluster import ClusterState
+
+_ROWS: Final[dict[str, Callable[[ClusterState], Iterator[Row]]]] = {
+    "nodes": node_rows,
+    "devices": device_rows,
+    "pods": pod_rows,
+}
+
+
+def add(commands: Any) -> None:
+    """Add the command to *commands*."""
+    command = commands.add_parser("top", help="what is offered, granted, used and throttled")
+    command.set_defaults(command=run)
+    command.add_argument("of", nargs="?", choices=tuple(_ROWS), default="devices", help="default: devices")
+    command.add_argument("-n", "--namespace", default="", help="only what Pods of this namespace hold")
+    command.add_argument("--node", default="", help="only this Node")
+    command.add_argument("--model", default="", help="only devices with this in their model")
+    command.add_argument("--sort-by", choices=tuple(ORDERS), default="name", help="most first; default: name")
+    command.add_argument("-w", "--watch", action="store_true", help="read again until Ctrl-C")
+    command.add_argument("--interval", type=float, default=2.0, metavar="SECONDS", help="of -w; default: 2")
+    command.add_argument("-o", "--output", choices=("table", "wide", "json", "yaml"), default="table")
+    add_clusters(command)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command."""
+    found = sources(options)
+    if not options.watch:
+        states = look(found, options)
+        show(states, options)
+        warn(problem for state in states for problem in state.problems)
+        return WELL
+    screen = console()
+    if options.output in {"json", "yaml"} or not screen.is_terminal:
+        while True:
+            show(look(found, options), options)
+            time.sleep(options.interval)
+    with Live(console=screen, screen=True, auto_refresh=False, vertical_overflow="crop") as live:
+        while True:
+            live.update(drawn(look(found, options), options), refresh=True)
+            time.sleep(options.interval)
+
+
+def look(found: Sequence[Source], options: argparse.Namespace) -> list[ClusterState]:
+    """Return the state of each cluster, of what *options* ask for."""
+    wanted = Filter(options.namespace, options.node, options.model)
+    with ThreadPoolExecutor(len(found)) as pool:
+        seen = list(pool.map(lambda source: collect(source, options.namespace), found))
+    return [narrowed(state_of(one), wanted) for one in seen]
+
+
+def show(states: Sequence[ClusterState], options: argparse.Namespace) -> None:
+    """Print *states*: as a table, or whole."""
+    if options.output in {"json", "yaml"}:
+        console().out(written({"clusters": list(states)}, options.output), end="", highlight=False)
+    else:
+        console().print(drawn(states, options))
+
+
+def drawn(states: Sequence[ClusterState], options: argparse.Namespace) -> RenderableType:
+    """Return the table of *states*."""
+    rows = [row for state in states for row in ordered(_ROWS[options.of](state), options.sort_by)]
+    return top_table(options.of, rows, is_wide=options.output == "wide", has_clusters=len(states) > 1)

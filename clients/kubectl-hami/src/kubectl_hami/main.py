@@ -1,0 +1,49 @@
+"""
+The command line.
+
+`kubectl` finds `kubectl-hami` on PATH and runs it for `kubectl hami`.
+"""
+
+import argparse
+import sys
+
+from hamicommon.errors import HamiError
+from kubectl_hami import __version__
+from kubectl_hami.commands import top
+from kubectl_hami.commands.frame import INTERRUPTED, NAME, UNKNOWN, silence
+from kubectl_hami.show.table import safe
+
+
+def main() -> int:
+    """Run one command and return its exit code."""
+    options = parser().parse_args()
+    try:
+        code: int = options.command(options)
+        sys.stdout.flush()
+    except HamiError as error:
+        sys.stderr.write(f"{NAME} {options.name}: {safe(str(error))}\n")
+        return UNKNOWN
+    except BrokenPipeError:
+        silence()
+        return UNKNOWN
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return code
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of every command."""
+    found = argparse.ArgumentParser(
+        prog=NAME,
+        description="Who has which share of which device, who waits, and why.",
+        epilog="Exit codes: 0 well, 1 bad news (a Pod fits nowhere, a check failed), 2 the question was not answered.",
+    )
+    found.add_argument("--version", action="version", version=f"kubectl-hami {__version__}")
+    commands = found.add_subparsers(title="commands", required=True, metavar="COMMAND", dest="name")
+    for command in (top,):
+        command.add(commands)
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

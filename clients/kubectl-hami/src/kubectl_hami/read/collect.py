@@ -1,0 +1,89 @@
+"""
+Read what a picture of a cluster needs, and go on where something cannot be read.
+"""
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from kubectl_hami.read.services import METRICS, MONITOR, endpoint, pods_of
+from kubectl_hami.read.source import Endpoint, ReadError, Source, objects, proxied
+from kubectl_hami.values.seen import Object, Seen
+
+THREADS: Final = 16
+"""Requests at a time."""
+_SILENT_NAMED: Final = 3
+REFUSALS: Final = {"fieldSelector": "reason=FilteringFailed"}
+
+
+def collect(source: Source, namespace: str = "") -> Seen:
+    """
+    Return the objects and metrics of a cluster. Only if the caller may not list all Pods, those of *namespace* suffice.
+
+    Raises:
+        ReadError: not even the Pods can be read.
+    """
+    problems: list[str] = []
+    with ThreadPoolExecutor(THREADS) as pool:
+        nodes = pool.submit(_all, source, "/api/v1/nodes", problems)
+        refusals = pool.submit(_all, source, "/api/v1/events", problems, **REFUSALS)
+        pods = _pods(source, namespace, problems)
+        monitors = _monitors(source, pods, pool, problems)
+    return Seen(
+        cluster=source.name,
+        taken_at=source.now(),
+        nodes=nodes.result(),
+        pods=pods,
+        refusals=refusals.result(),
+        monitors=monitors,
+        problems=tuple(problems),
+    )
+
+
+def _all(source: Source, path: str, problems: list[str], **query: str) -> tuple[Object, ...]:
+    """Return a collection, or nothing and a problem."""
+    try:
+        return tuple(objects(source, path, **query))
+    except ReadError as error:
+        problems.append(str(error))
+        return ()
+
+
+def _pods(source: Source, namespace: str, problems: list[str]) -> tuple[Object, ...]:
+    try:
+        return tuple(objects(source, "/api/v1/pods"))
+    except ReadError as error:
+        if not error.is_forbidden:
+            raise
+        if not namespace:
+            raise ReadError(
+                error.what, f"{error.why}; with -n NAMESPACE only its Pods are read", error.status
+            ) from error
+        problems.append(f"{error}; only the Pods of {namespace} count, and use is unknown")
+        return tuple(objects(source, f"/api/v1/namespaces/{namespace}/pods"))
+
+
+def _monitors(
+    source: Source, pods: Iterable[Object], pool: ThreadPoolExecutor, problems: list[str]
+) -> dict[str, bytes]:
+    """Return the metrics of every monitor that answers, by Node."""
+    found = {}
+    places = [(str(pod["spec"].get("nodeName")), endpoint(pod, METRICS)) for pod in pods_of(pods, MONITOR)]
+    asked = [(node, pool.submit(_scrape, source, port)) for node, port in places if port is not None]
+    silent: list[tuple[str, ReadError]] = []
+    for node, answer in asked:
+        try:
+            found[node] = answer.result()
+        except ReadError as error:
+            silent.append((node, error))
+    if silent:
+        names = ", ".join(node for node, _ in silent[:_SILENT_NAMED])
+        more = f" and {len(silent) - _SILENT_NAMED} more" if len(silent) > _SILENT_NAMED else ""
+        problems.append(f"use is unknown on {names}{more}: {silent[0][1]}")
+    elif not asked:
+        problems.append("no monitor is running, so use is unknown")
+    return found
+
+
+def _scrape(source: Source, port: Endpoint) -> bytes:
+    return source.get(proxied(port, "/metrics"))

@@ -1,0 +1,170 @@
+"""
+The live cluster: the API server, with the kubeconfig and the rights of the caller.
+
+The only module that imports the Kubernetes client, which finds and renews credentials.
+"""
+
+import http.client
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import orjson
+import urllib3
+from kubernetes import client, config
+from kubernetes.stream import portforward
+
+from kubectl_hami.read.source import ANSWER_LIMIT_BYTES, Endpoint, ReadError
+
+REQUEST_SECONDS: Final = (10.0, 30.0)
+"""To connect, and between two parts of an answer."""
+ANSWER_SECONDS: Final = 60.0
+"""For a service behind a forwarded port: an explanation of many Nodes takes a while."""
+CONNECTIONS: Final = 16
+_PIECE_BYTES: Final = 1024 * 1024
+_REASON_CHARACTERS: Final = 500
+
+# The library has no types here.
+_list_contexts: Final[Any] = config.list_kube_config_contexts
+_new_client: Final[Any] = config.new_client_from_config
+
+
+class _Forwarding:
+    """The one method of the library's `CoreV1Api` that is needed; importing that class takes more than a second."""
+
+    def __init__(self, api_client: client.ApiClient) -> None:
+        self.api_client = api_client
+
+    def connect(self, path: str, ports: str, **_options: object) -> Any:
+        """Open *ports*. `portforward` puts a WebSocket in the place of the request."""
+        query = [("ports", ports)]
+        call = self.api_client.param_serialize("GET", path, query_params=query, auth_settings=["BearerToken"])
+        return self.api_client.call_api(*call).response
+
+
+class LiveCluster:
+    """A context of a kubeconfig. Its methods may be called from several threads."""
+
+    def __init__(self, name: str, api: client.ApiClient, forwarding: client.ApiClient) -> None:
+        self._name = name
+        self._api = api
+        self._forwarding = _Forwarding(forwarding)
+        self._lock = threading.Lock()
+
+    @property
+    def name(self) -> str:
+        """The name of the context."""
+        return self._name
+
+    def now(self) -> datetime:
+        """Return the time of this machine's clock."""
+        return datetime.now(UTC)
+
+    def get(self, path: str) -> bytes:
+        """Ask the API server."""
+        what = path.partition("?")[0]
+        serialized = self._api.param_serialize("GET", path, auth_settings=["BearerToken"])
+        try:
+            answer = self._api.call_api(*serialized, _request_timeout=REQUEST_SECONDS).response
+            data = _limited(answer.stream(_PIECE_BYTES), what)
+        except (urllib3.exceptions.HTTPError, client.ApiException, OSError) as error:
+            raise ReadError(
+                what, f"the API server {self._api.configuration.host} does not answer: {_why(error)}"
+            ) from error
+        if answer.status >= 300:
+            raise ReadError(what, _message(data) or f"HTTP {answer.status}", answer.status)
+        return data
+
+    def ask(self, endpoint: Endpoint, path: str, body: bytes | None = None) -> bytes:
+        """Forward a port of the Pod, and ask there."""
+        what = f"Pod {endpoint.namespace}/{endpoint.pod}, port {endpoint.port}"
+        with self._forwarded(endpoint, what) as forward:
+            connection = http.client.HTTPConnection("localhost", endpoint.port, timeout=ANSWER_SECONDS)
+            connection.sock = forward.socket(endpoint.port)
+            connection.sock.settimeout(ANSWER_SECONDS)
+            try:
+                connection.request("POST" if body is not None else "GET", path, body, {"Accept": "application/json"})
+                answer = connection.getresponse()
+                data = _limited(iter(lambda: answer.read(_PIECE_BYTES), b""), what)
+            except (http.client.HTTPException, OSError) as error:
+                raise ReadError(what, forward.error(endpoint.port) or f"does not answer: {_why(error)}") from error
+        if answer.status >= 300:
+            raise ReadError(what, data.decode(errors="replace").strip()[:_REASON_CHARACTERS], answer.status)
+        return data
+
+    @contextmanager
+    def _forwarded(self, endpoint: Endpoint, what: str) -> Iterator[Any]:
+        """Forward a port during a block. The library changes its client while it connects, so one at a time does."""
+        path = f"/api/v1/namespaces/{endpoint.namespace}/pods/{endpoint.pod}/portforward"
+        try:
+            with self._lock:
+                forward = portforward(self._forwarding.connect, path, ports=str(endpoint.port))
+        except client.ApiException as error:
+            reason = " ".join(str(error.reason).split())[:_REASON_CHARACTERS]
+            status = 403 if "403" in reason.partition("-+-+")[0] else 0
+            raise ReadError(what, f"its port cannot be forwarded: {reason.partition(' -+-+')[0]}", status) from error
+        try:
+            yield forward
+        finally:
+            forward.close()
+
+
+def contexts(kubeconfig: str | None) -> tuple[list[str], str]:
+    """
+    Return the names of all contexts, and that of the current one.
+
+    Raises:
+        ReadError: there is no kubeconfig, or it cannot be read.
+    """
+    try:
+        every, current = _list_contexts(kubeconfig)
+    except (config.ConfigException, OSError, ValueError) as error:
+        raise ReadError(kubeconfig or "kubeconfig", f"{_why(error)}; give --kubeconfig, or set KUBECONFIG") from error
+    return [str(one["name"]) for one in every], str(current["name"])
+
+
+def connect(kubeconfig: str | None, names: Sequence[str], *, agent: str) -> list[LiveCluster]:
+    """
+    Return the clusters of the contexts *names*, without a request.
+
+    Raises:
+        ReadError: a context does not exist, or its credentials cannot be read.
+    """
+    found = []
+    for name in names:
+        try:
+            apis = [_new_client(kubeconfig, context=name) for _ in range(2)]
+        except (config.ConfigException, OSError, ValueError) as error:
+            raise ReadError(f"context {name}", _why(error)) from error
+        for api in apis:
+            api.user_agent = agent
+        found.append(LiveCluster(name, *apis))
+    return found
+
+
+def _limited(pieces: Iterator[bytes], what: str) -> bytes:
+    """Return all *pieces* as one, unless they are too many."""
+    data = bytearray()
+    for piece in pieces:
+        data += piece
+        if len(data) > ANSWER_LIMIT_BYTES:
+            raise ReadError(what, f"the answer is larger than {ANSWER_LIMIT_BYTES >> 20} MiB")
+    return bytes(data)
+
+
+def _message(data: bytes) -> str:
+    """Return the message of a `Status`, or the text of another error."""
+    try:
+        found = orjson.loads(data)
+        text = str(found.get("message") or "") if isinstance(found, dict) else ""
+    except orjson.JSONDecodeError:
+        text = data.decode(errors="replace")
+    return " ".join(text.split())[:_REASON_CHARACTERS]
+
+
+def _why(error: BaseException) -> str:
+    """Return the innermost reason of *error*, on one line."""
+    reason = getattr(error, "reason", None) or error
+    return " ".join(str(reason).split())[:_REASON_CHARACTERS]

@@ -1,0 +1,49 @@
+"""
+Write values as JSON and YAML. Names of fields become camelCase, moments RFC 3339, unknown values null.
+"""
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+import yaml
+
+
+def shape(value: Any) -> Any:
+    """
+    Return *value*, made of dataclasses, as JSON has it.
+
+    >>> from kubectl_hami.answer.narrow import Filter
+    >>> shape((Filter(node="n1"),))
+    [{'namespace': '', 'node': 'n1', 'model': ''}]
+    """
+    if is_dataclass(value):
+        return {camel(field.name): shape(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {name: shape(item) for name, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [shape(item) for item in value]
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return value
+
+
+def camel(name: str) -> str:
+    """
+    Return *name* in camelCase.
+
+    >>> camel("used_memory_mib")
+    'usedMemoryMib'
+    """
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def written(value: Any, form: str) -> str:
+    """Return *value* as `json` or `yaml`."""
+    found = shape(value)
+    if form == "yaml":
+        return str(yaml.safe_dump(found, sort_keys=False, allow_unicode=True))
+    return orjson.dumps(found, option=orjson.OPT_INDENT_2).decode() + "\n"

@@ -1,0 +1,83 @@
+"""
+Tables that align, in kubectl's style: no lines, capitals above.
+
+Neighbours: rich lays out. Colour is only for a terminal, and `NO_COLOR` turns it off.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+CELL_CHARACTERS: Final = 1000
+"""More of a cell is cut: names of Kubernetes have at most 253 characters."""
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""Characters that move a cursor, change colours or turn the direction of a line."""
+
+Cell = str | Text
+
+
+def safe(text: str) -> str:
+    """
+    Return *text* without what a terminal would obey.
+
+    >>> safe("a\\x1b[31mb")
+    'a�[31mb'
+    """
+    return _CONTROL.sub("\ufffd", text[:CELL_CHARACTERS])
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[Cell]]) -> Table:
+    """Return *rows* under *heads*; a head that begins with `>` has numbers below it, at the right."""
+    found = Table(box=None, padding=(0, 3, 0, 0), pad_edge=False, header_style="dim")
+    for number, head in enumerate(heads):
+        is_last = number == len(heads) - 1
+        found.add_column(
+            head.removeprefix(">"),
+            justify="right" if head.startswith(">") else "left",
+            no_wrap=not is_last,
+            overflow="fold" if is_last else "ignore",
+        )
+    for row in rows:
+        found.add_row(*(Text(safe(cell)) if isinstance(cell, str) else cell for cell in row))
+    return found
+
+
+def console(*, is_error: bool = False) -> Console:
+    """Return where tables go: as wide as the terminal, or as wide as they are in a file or a pipe."""
+    found = Console(stderr=is_error, highlight=False, emoji=False, markup=False)
+    if not found.is_terminal:
+        found.width = 10_000
+    return found
+
+
+def mib(amount: int | None) -> str:
+    """Return an amount of memory, `-` if it is unknown."""
+    return "-" if amount is None else str(amount)
+
+
+def percent(amount: float | None) -> str:
+    """Return a part, `-` if it is unknown."""
+    return "-" if amount is None else f"{amount:.0f}"
+
+
+def seconds(amount: float | None) -> str:
+    """
+    Return a span in the largest unit that says enough, `-` if it is unknown.
+
+    >>> [seconds(amount) for amount in (None, 0, 0.4, 59, 150, 7300, 200000)]
+    ['-', '0s', '0.4s', '59s', '2m30s', '2h1m', '2d7h']
+    """
+    if amount is None:
+        return "-"
+    if 0 < amount < 10:
+        return f"{amount:.1f}s"
+    whole = int(amount)
+    for unit, small, unit_seconds, small_seconds in (("d", "h", 86400, 3600), ("h", "m", 3600, 60), ("m", "s", 60, 1)):
+        if whole >= unit_seconds:
+            rest = whole % unit_seconds // small_seconds
+            return f"{whole // unit_seconds}{unit}{f'{rest}{small}' if rest else ''}"
+    return f"{whole}s"

@@ -1,0 +1,107 @@
+"""
+The whole picture of one cluster: Nodes, their devices, the shares on them, and the Pods that wait.
+
+`show.form` writes it as JSON, with the names of the fields in camelCase. Memory is in MiB, compute in percent of one
+device. None always means unknown: nothing measured it.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One container's part of one device."""
+
+    namespace: str
+    pod: str
+    container: str
+    kind: str
+    """`app`, `sidecar` or `init`."""
+    memory_mib: int
+    """Granted."""
+    core_percent: int
+    """Granted; 0 is no limit."""
+    holds: bool = True
+    """Whether it counts now; an init container that has succeeded holds nothing."""
+    used_memory_mib: int | None = None
+    """As the library counts it."""
+    limit_memory_mib: int | None = None
+    """What the container's limit really is; 0 is no limit."""
+    used_core_percent: float | None = None
+    """Device time of its kernels over the last seconds."""
+    throttled_seconds: float | None = None
+    """How long its launches have waited for their part of the device's time, summed since the container started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One device of a Node, with its shares."""
+
+    id: str
+    """UUID, as the driver prints it."""
+    node: str
+    index: int
+    model: str
+    vendor: str
+    """The vendor's key, such as `NVIDIA`; empty while it has no share."""
+    mode: str
+    """`hami-core`, `mig` or `mps`; empty if its plugin names none."""
+    replicas: int
+    """How many shares it may have; 0 if its Node no longer offers it."""
+    memory_mib: int
+    """Offered."""
+    core_percent: int
+    """Offered; 100 is one whole device."""
+    is_healthy: bool
+    is_cordoned: bool
+    granted_replicas: int
+    granted_memory_mib: int
+    granted_core_percent: int
+    """What the shares that run at one time take together, at most."""
+    used_memory_mib: int | None
+    """By every process on it, as the driver counts it."""
+    used_core_percent: float | None
+    """Time in which it ran kernels, as the driver samples it."""
+    shares: tuple[Share, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A Node that offers devices, or on which a Pod holds one."""
+
+    name: str
+    is_ready: bool
+    is_cordoned: bool
+    is_measured: bool
+    """Whether a monitor answered for it."""
+    devices: tuple[Device, ...]
+    """By index."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A Pod that asks for devices and has no Node."""
+
+    namespace: str
+    pod: str
+    since: datetime
+    """When it was created."""
+    asks: str
+    """Its containers' requests: `nvidia.com/gpu 1, nvidia.com/gpumem 3000`."""
+    cause: str
+    """Why no Node takes it, most common cause first; empty if nobody has said."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterState:
+    """One cluster at one moment."""
+
+    cluster: str
+    taken_at: datetime
+    nodes: tuple[Node, ...]
+    """By name."""
+    waiting: tuple[Waiting, ...]
+    """Longest first."""
+    problems: tuple[str, ...]
+    """One sentence for each thing that could not be read or understood."""

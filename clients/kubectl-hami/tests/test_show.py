@@ -1,0 +1,96 @@
+"""
+Tables and documents.
+"""
+
+import io
+import json
+
+import yaml
+from rich.console import Console
+
+from kubectl_hami.answer.state import state_of
+from kubectl_hami.answer.top import Row, device_rows, node_rows, ordered, pod_rows
+from kubectl_hami.show.form import written
+from kubectl_hami.show.top import top_table
+from kubectl_hami.values.cluster import ClusterState
+
+from .builders import a_device, a_node, a_pod, a_scrape, a_share, seen
+
+MIB = 2**20
+
+
+def a_state() -> ClusterState:
+    """Return one Node with two devices and one Pod on the first."""
+    devices = (a_device(), a_device("GPU-b", index=1, healthy=False))
+    scrape = a_scrape({"hami_vgpu_memory_used_bytes": 3500 * MIB, "hami_host_gpu_memory_used_bytes": 3600 * MIB})
+    return state_of(seen(nodes=(a_node("n1", *devices),), pods=(a_pod("p", a_share()),), monitors={"n1": scrape}))
+
+
+def lines(of: str, rows: list[Row], *, is_wide: bool = False) -> list[list[str]]:
+    """Return the cells of a printed table."""
+    output = io.StringIO()
+    console = Console(file=output, width=300)
+    console.print(top_table(of, rows, is_wide=is_wide))
+    return [line.split() for line in output.getvalue().splitlines()]
+
+
+def test_devices_show_offered_granted_and_used() -> None:
+    """One line each, with what is wrong at its end."""
+    _, first, second = lines("devices", list(device_rows(a_state())))
+
+    assert ["n1", "0", "NVIDIA-Tesla", "T4", "1", "16384", "3000", "3600", "100", "25", "-", "-"] == first
+    assert ["n1", "1", "NVIDIA-Tesla", "T4", "0", "16384", "0", "-", "100", "0", "-", "-", "unhealthy"] == second
+
+
+def test_nodes_add_up_their_devices() -> None:
+    """Known use is added, and unknown use is not zero."""
+    _, row = lines("nodes", list(node_rows(a_state())))
+
+    assert ["n1", "2", "1", "32768", "3000", "3600", "200", "25", "-", "-", "1", "unhealthy"] == row
+
+
+def test_pod_above_its_grant_is_told() -> None:
+    """This is what an operator looks for."""
+    _, row = lines("pods", list(pod_rows(a_state())))
+
+    assert ["default", "p", "n1", "0", "1", "3000", "3500", "25", "-", "-", "above", "its", "grant"] == row
+
+
+def test_wide_adds_the_uuid() -> None:
+    """It is what other tools name a device by."""
+    heads, first, _ = lines("devices", list(device_rows(a_state())), is_wide=True)
+
+    assert "UUID" in heads
+    assert "GPU-a" in first
+
+
+def test_most_used_comes_first() -> None:
+    """An unknown use comes last."""
+    rows = ordered(reversed(list(device_rows(a_state()))), "used")
+
+    assert [("n1", "0"), ("n1", "1")] == [row.name[:2] for row in rows]
+
+
+def test_json_and_yaml_say_the_same() -> None:
+    """The names are those of the fields."""
+    state = a_state()
+
+    found = json.loads(written(state, "json"))
+
+    assert found == yaml.safe_load(written(state, "yaml"))
+    assert 3000 == found["nodes"][0]["devices"][0]["shares"][0]["memoryMib"]
+    assert found["nodes"][0]["devices"][1]["usedMemoryMib"] is None
+    assert "2026-11-25T12:00:00Z" == found["takenAt"]
+
+
+def test_names_of_tenants_cannot_drive_a_terminal() -> None:
+    """An escape sequence in a model is shown, not obeyed."""
+    state = state_of(seen(nodes=(a_node("n1", a_device(type="\x1b[2Jgone\r\n\u202e")),)))
+    output = io.StringIO()
+    Console(file=output, width=300, force_terminal=True).print(top_table("devices", list(device_rows(state))))
+
+    [_, row] = output.getvalue().splitlines()
+
+    assert "\x1b[2J" not in row
+    assert "\u202e" not in row
+    assert "gone" in row

@@ -1,0 +1,3 @@
+"""
+What people see: `kubectl hami` on a cluster with Pods.
+"""
