@@ -29,6 +29,9 @@ SHARE_MIB = 1000
 KINDS = [kind for kind in (isolation.MOUNT, isolation.USER) if isolation.probe(kind, True) is None]
 """How containers can be made on this machine, best first. Empty if they cannot."""
 
+COPY = "libcuda.so.570"
+"""The driver's file again, under another name."""
+
 _PLACE = "/usr/local/vgpu"
 _REGION = f"{_PLACE}/share.cache"
 _GROUPS = Path("/sys/fs/cgroup")
@@ -49,8 +52,8 @@ class Container:
     """
     A container with SHARE_MIB of a device of 16 GiB, on a Node of its own.
 
-    Its scripts have variables: TAKE, STATIC, SETUID, LOADER, DEEPBIND and DLMOPEN are commands that take the MiB that
-    their arguments say, and REGION is the region file. `hold` lets a first program run beside a second.
+    Its scripts have variables: TAKE, STATIC, SETUID, LOADER, DEEPBIND, DLMOPEN and COPY are commands that take the MiB
+    that their arguments say, and REGION is the region file. `hold` lets a first program run beside a second.
     """
 
     def __init__(self, folder: Path, programs: Path, enforced: Enforced) -> None:
@@ -200,6 +203,7 @@ class Container:
             "LOADER": f"{programs}/loader {programs}/take {driver}",
             "DEEPBIND": f"{programs}/load deepbind {programs}/libtake.so {driver}",
             "DLMOPEN": f"{programs}/load namespace {programs}/libtake.so {driver}",
+            "COPY": f"env LD_LIBRARY_PATH={driver.parent} {programs}/load copy {programs}/libtake.so {programs}/{COPY}",
             "REGION": _REGION,
             "FIRST": str(self._folder / "first"),
         }
@@ -226,6 +230,7 @@ def build_programs(folder: Path) -> None:
         ("load", "load.c"),
     ):
         subprocess.run([*compiler, sources / source, *options, "-o", folder / name, "-ldl"], check=True)
+    shutil.copy(DRIVER_LIBRARIES / "libcuda.so.1", folder / COPY)
     static = [*compiler, "-static", sources / "take.c", "-o", folder / "static"]
     subprocess.run(static, capture_output=True, check=False)
     shutil.copy(folder / "take", folder / "setuid")

@@ -25,9 +25,9 @@ async def test_other_dynamic_linker(container: Container) -> None:
     assert container.promise == await container.outcome("exec $LOADER 1100 1000")
 
 
-@drill("RTLD_DEEPBIND", library=leaves(ABOVE_GRANT, NOT_IN_REGION), driver=HOLDS)
+@drill("RTLD_DEEPBIND", library=HOLDS, driver=HOLDS)
 async def test_deep_binding(container: Container) -> None:
-    """A library that is opened so finds the C library's dlsym before the preloaded one."""
+    """What a library that is opened so calls is changed to the hooks at the next lookup."""
     assert container.promise == await container.outcome("exec $DEEPBIND 1100 1000")
 
 
@@ -35,6 +35,12 @@ async def test_deep_binding(container: Container) -> None:
 async def test_other_linker_namespace(container: Container) -> None:
     """Nothing is preloaded into another namespace of the dynamic linker."""
     assert container.promise == await container.outcome("exec $DLMOPEN 1100 1000")
+
+
+@drill("second copy of the driver", library=leaves(ABOVE_GRANT, NOT_IN_REGION), driver=HOLDS)
+async def test_second_copy_of_the_driver(container: Container) -> None:
+    """A mixture of two drivers would not work, so a second one is left alone, and a warning names it."""
+    assert container.promise == await container.outcome("exec $COPY 1100 1000")
 
 
 @drill("setuid program beside others", library=leaves(NOT_IN_REGION), driver=HOLDS)

@@ -15,6 +15,8 @@
 #include "hooks.h"
 #include "inventory.h"
 #include "limiter.h"
+#include "log.h"
+#include "lookup.h"
 #include "options.h"
 #include "region.h"
 
@@ -57,6 +59,18 @@ static bool start(void)
 }
 
 bool (*const hami_start)(void) = start;
+
+/* Programs open libraries before anything else is started, so this starts nothing but the options. */
+static void tell_unreached(enum hami_unreached what, const char *file)
+{
+    hami_options();
+    if (what == HAMI_OTHER_NAMESPACE)
+        hami_log(HAMI_LOG_WARNING, "%s: opened with dlmopen; what it takes of a device is not limited", file);
+    else
+        hami_log(HAMI_LOG_WARNING, "%s: a second copy of the driver; what is taken through it is not limited", file);
+}
+
+void (*const hami_tell_unreached)(enum hami_unreached, const char *) = tell_unreached;
 
 __attribute__((destructor)) static void leave(void)
 {

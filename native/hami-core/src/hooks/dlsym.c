@@ -8,7 +8,7 @@
 typedef void *(*dlsym_type)(void *, const char *);
 typedef void *(*dlvsym_type)(void *, const char *, const char *);
 
-/* The real dlsym cannot be looked up with dlsym: every name for it is this library's own. */
+/* The real functions cannot be looked up with dlsym: every name for them is this library's own. */
 HAMI_EARLY static void *real_lookup(_Atomic(void *) *known, const char *name)
 {
     void *found = atomic_load_explicit(known, memory_order_acquire);
@@ -32,6 +32,20 @@ HAMI_EARLY void *hami_libc_dlvsym(void)
     static _Atomic(void *) known;
 
     return real_lookup(&known, "dlvsym");
+}
+
+HAMI_EARLY void *hami_libc_dlopen(void)
+{
+    static _Atomic(void *) known;
+
+    return real_lookup(&known, "dlopen");
+}
+
+HAMI_EARLY void *hami_libc_dlmopen(void)
+{
+    static _Atomic(void *) known;
+
+    return real_lookup(&known, "dlmopen");
 }
 
 void *hami_real_dlsym(void *handle, const char *symbol)

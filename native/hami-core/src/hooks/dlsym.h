@@ -1,5 +1,5 @@
 /*
- * The C library's own dlsym and dlvsym, which this library's exported ones hide.
+ * The C library's own dlsym, dlvsym, dlopen and dlmopen, which this library's exported ones hide.
  *
  * Usable before any initialisation. Takes no lock of this library.
  */
@@ -13,5 +13,7 @@ void *hami_real_dlvsym(void *handle, const char *symbol, const char *version);
 /* Return the address of the C library's function, or NULL if the process has none. */
 void *hami_libc_dlsym(void);
 void *hami_libc_dlvsym(void);
+void *hami_libc_dlopen(void);
+void *hami_libc_dlmopen(void);
 
 #endif

@@ -4,6 +4,8 @@
  * HOOK_FORWARD rows: a jump to the driver's function with every register unchanged, so that no prototype is needed. The first call
  * asks hami_forward_target() where to jump, and so does each call of a function that the driver lacks.
  *
+ * dlopen and dlmopen: always continue at the real function as the caller's own call.
+ *
  * dlsym and dlvsym: lookups of other libraries' names, and every RTLD_NEXT, continue at the real function as the caller's own call,
  * because glibc finds the caller's library from the return address.
  */
@@ -212,6 +214,8 @@ forward_unknown:
 
     LOOKUP dlsym, hami_decide_dlsym
     LOOKUP dlvsym, hami_decide_dlvsym
+    LOOKUP dlopen, hami_decide_dlopen
+    LOOKUP dlmopen, hami_decide_dlmopen
 
 #define HOOK_CUSTOM(...)
 #define HOOK_FORWARD(symbol, ...) FORWARD symbol

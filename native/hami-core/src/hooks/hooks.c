@@ -273,6 +273,15 @@ void *hami_hook_real(const struct hami_hook_row *row)
     return __atomic_load_n(row->real, __ATOMIC_RELAXED);
 }
 
+void hami_hooks_find_all(void)
+{
+    const bool is_here[] = {hami_hooks_find(HAMI_LIBRARY_CUDA), hami_hooks_find(HAMI_LIBRARY_NVML)};
+
+    for (int row = 0; row < HAMI_HOOKS; row++)
+        if (is_here[hami_hook_rows[row].library])
+            hami_hook_real(&hami_hook_rows[row]);
+}
+
 static CUresult no_cuda_function(void)
 {
     return CUDA_ERROR_NOT_FOUND;

@@ -119,6 +119,9 @@ bool hami_hooks_load(enum hami_library library);
 /* Do the same, but only if the library is in the process already: a lookup must not load it. */
 bool hami_hooks_find(enum hami_library library);
 
+/* Do that for both libraries, and look up the functions of all rows too. */
+void hami_hooks_find_all(void);
+
 /* One row of the tables. */
 struct hami_hook_row {
     const char *symbol;

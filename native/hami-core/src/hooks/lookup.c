@@ -1,8 +1,11 @@
 #include "lookup.h"
 
 #include <dlfcn.h>
+#include <stdatomic.h>
 #include <stddef.h>
+#include <string.h>
 
+#include "deep_binding.h"
 #include "dlsym.h"
 #include "hooks.h"
 #include "objects.h"
@@ -54,11 +57,27 @@ static bool is_asked(const char *symbol, const void *caller, struct question *qu
     return true;
 }
 
+/* A program has opened another file of the driver. Its functions are its own: a mixture of two drivers would not work. */
+static void note_second_driver(const struct question *question, const void *found)
+{
+    static _Atomic bool is_told;
+    const char *name;
+    Dl_info info;
+
+    if (!dladdr(found, &info) || !(name = strrchr(info.dli_fname, '/')) ||
+        strncmp(name + 1, question->row->library == HAMI_LIBRARY_CUDA ? "libcuda.so" : "libnvidia-ml.so", 10) != 0)
+        return;
+    if (!atomic_exchange(&is_told, true))
+        hami_tell_unreached(HAMI_SECOND_DRIVER, info.dli_fname);
+}
+
 /* `found` is the answer of the last real lookup, so dlerror describes that lookup. */
 static struct hami_lookup answer_to(const struct question *question, void *found)
 {
     if (found == question->row->hook && !question->real)
         return not_there(question->row->symbol);
+    if (found && question->real && found != question->real && found != question->row->hook)
+        note_second_driver(question, found);
     return answer(found && found == question->real ? question->row->hook : found);
 }
 
@@ -77,11 +96,18 @@ static struct hami_lookup answer_next(const struct question *question, const voi
     return (struct hami_lookup){NULL, real_lookup};
 }
 
+HAMI_EARLY static void settle_deep_binding(void)
+{
+    if (__builtin_expect(atomic_load_explicit(&hami_deep_binding_is_expected, memory_order_relaxed), 0))
+        hami_deep_binding_settle();
+}
+
 HAMI_EARLY struct hami_lookup hami_decide_dlsym(void *handle, const char *symbol, const void *unused, const void *caller)
 {
     struct question question;
 
     (void)unused;
+    settle_deep_binding();
     if (!symbol || !begins_like_ours(symbol) || !is_asked(symbol, caller, &question))
         return (struct hami_lookup){NULL, hami_libc_dlsym()};
     if (handle == RTLD_NEXT)
@@ -93,9 +119,30 @@ HAMI_EARLY struct hami_lookup hami_decide_dlvsym(void *handle, const char *symbo
 {
     struct question question;
 
+    settle_deep_binding();
     if (!symbol || handle == RTLD_NEXT || !begins_like_ours(symbol) || !is_asked(symbol, caller, &question))
         return (struct hami_lookup){NULL, hami_libc_dlvsym()};
     return answer_to(&question, hami_real_dlvsym(handle, symbol, version));
+}
+
+HAMI_EARLY struct hami_lookup hami_decide_dlopen(const char *file, int mode, const void *unused, const void *caller)
+{
+    (void)file;
+    (void)unused;
+    (void)caller;
+    if (mode & RTLD_DEEPBIND)
+        hami_deep_binding_expect();
+    return (struct hami_lookup){NULL, hami_libc_dlopen()};
+}
+
+HAMI_EARLY struct hami_lookup hami_decide_dlmopen(long link_namespace, const char *file, int mode, const void *caller)
+{
+    (void)caller;
+    if (link_namespace != LM_ID_BASE)
+        hami_tell_unreached(HAMI_OTHER_NAMESPACE, file ? file : "the program");
+    else if (mode & RTLD_DEEPBIND)
+        hami_deep_binding_expect();
+    return (struct hami_lookup){NULL, hami_libc_dlmopen()};
 }
 
 static bool is_exported(const void *function)

@@ -20,4 +20,17 @@ struct hami_lookup {
 struct hami_lookup hami_decide_dlsym(void *handle, const char *symbol, const void *unused, const void *caller);
 struct hami_lookup hami_decide_dlvsym(void *handle, const char *symbol, const char *version, const void *caller);
 
+/*
+ * dlopen and dlmopen always continue at the real function as the caller's own call, because glibc looks for a library as the caller
+ * says (DT_RUNPATH, $ORIGIN). Here it is only noted what is about to be opened.
+ */
+struct hami_lookup hami_decide_dlopen(const char *file, int mode, const void *unused, const void *caller);
+struct hami_lookup hami_decide_dlmopen(long link_namespace, const char *file, int mode, const void *caller);
+
+/*
+ * Says what no hook reaches: `file` was opened, or has a second driver. process.c supplies it.
+ */
+enum hami_unreached { HAMI_OTHER_NAMESPACE, HAMI_SECOND_DRIVER };
+extern void (*const hami_tell_unreached)(enum hami_unreached what, const char *file);
+
 #endif

@@ -4,7 +4,9 @@
 #include <stddef.h>
 
 #include "hooks.h"
+#include "lookup.h"
 #include "region.h"
 
 const struct hami_hook_row hami_hook_rows[HAMI_HOOKS];
 bool (*const hami_start)(void) = NULL;
+void (*const hami_tell_unreached)(enum hami_unreached, const char *) = NULL;

@@ -121,7 +121,7 @@ def test_library_exports_the_tables(target: Target) -> None:
     """
     symbols = {row.symbol for row in (*cuda_rows(), *nvml_rows())}
 
-    assert {*symbols, "dlsym", "dlvsym"} == exports(target.folder / "libvgpu.so")
+    assert {*symbols, "dlsym", "dlvsym", "dlopen", "dlmopen"} == exports(target.folder / "libvgpu.so")
 
 
 def test_forward_passes_every_argument_on(target: Target) -> None:

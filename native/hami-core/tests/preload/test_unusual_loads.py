@@ -1,0 +1,110 @@
+"""
+Libraries that are not loaded as others are: bound to the driver before what is preloaded, in another namespace, twice.
+"""
+
+import shutil
+
+import pytest
+from containers import SANITIZER, Container
+
+pytestmark = pytest.mark.skipif(bool(SANITIZER), reason="a sanitizer does not let a program load libraries so")
+
+WAYS = ["call", "address", "lookup"]
+
+DEEP = """
+cuda = Cuda()
+library = ctypes.CDLL(sys.argv[1], mode=int(sys.argv[2]) | os.RTLD_DEEPBIND)
+allocate = getattr(library, "allocate_by_" + sys.argv[3])
+say([allocate(c_size_t(1100 * MIB)), allocate(c_size_t(900 * MIB)), allocate(c_size_t(200 * MIB))])
+"""
+
+
+def deep(container: Container, library: str, way: str, *, preload: bool = True) -> list[int]:
+    """Return what three allocations through a library return that is opened with RTLD_DEEPBIND."""
+    mode = 2 if library == "now" else 1
+    arguments = f"sys.argv[1:] = [{str(container.build / f'libbound_{library}.so')!r}, {mode}, {way!r}]\n"
+    results: list[int] = container.run(arguments + DEEP, preload=preload)
+    return results
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("library", ["now", "lazy"])
+def test_library_that_is_bound_deeply_keeps_to_the_limit(container: Container, library: str, way: str) -> None:
+    """
+    Its calls, its tables of functions and its lookups reach the hooks, whether it is bound at once or not.
+    """
+    assert [0, 0, 0] == deep(container, library, way, preload=False)
+    assert [2, 0, 2] == deep(container, library, way)
+
+
+def test_library_that_a_deeply_bound_library_opens_keeps_to_the_limit(container: Container) -> None:
+    """
+    What such a library opens itself is seen too.
+    """
+    said = container.run(
+        """
+deep = ctypes.CDLL(sys.argv[1], mode=2 | os.RTLD_DEEPBIND)
+deep.allocate_by_lookup(c_size_t(0))
+cuda = Cuda()
+inner = ctypes.CDLL(sys.argv[2], mode=2 | os.RTLD_DEEPBIND)
+say([lib.allocate_by_call(c_size_t(600 * MIB)) for lib in (deep, inner)])
+""".replace("sys.argv[1]", repr(str(container.build / "libbound_now.so"))).replace(
+            "sys.argv[2]", repr(str(container.build / "libbound_lazy.so"))
+        )
+    )
+
+    assert [0, 2] == said
+
+
+def test_library_in_another_namespace_is_reported(container: Container) -> None:
+    """
+    The dynamic linker preloads nothing there. A warning names the file.
+    """
+    library = container.build / "libbound_now.so"
+    result, errors = container.run_and_listen(
+        f"""
+open_in = ctypes.CDLL(None).dlmopen
+open_in.restype = c_void_p
+say(open_in(ctypes.c_long(-1), {str(library)!r}.encode(), 2) is not None)
+""",
+        LIBCUDA_LOG_LEVEL="2",
+    )
+
+    assert result is True
+    assert f"{library}: opened with dlmopen; what it takes of a device is not limited\n" in errors
+
+
+def test_second_copy_of_the_driver_works_and_is_reported(container: Container) -> None:
+    """
+    Its functions are its own, because a mixture of two drivers would not work. A warning names the file.
+    """
+    copy = container.folder / "libcuda.so.570"
+    shutil.copy(container.build / "fake_driver/libcuda.so.1", copy)
+    result, errors = container.run_and_listen(
+        f"""
+cuda = Cuda()
+other = ctypes.CDLL({str(copy)!r})
+pointer = c_uint64()
+say([other.cuInit(0), cuda.allocate(1100 * MIB)[0]])
+""",
+        LIBCUDA_LOG_LEVEL="2",
+    )
+
+    assert [0, 2] == result
+    assert f"{copy}: a second copy of the driver; what is taken through it is not limited\n" in errors
+    assert 1 == errors.count("second copy")
+
+
+def test_names_of_loads_are_quiet_by_default(container: Container) -> None:
+    """
+    Without a log level nothing is printed.
+    """
+    said = container.run(
+        f"""
+open_in = ctypes.CDLL(None).dlmopen
+open_in.restype = c_void_p
+say(open_in(ctypes.c_long(-1), {str(container.build / "libbound_now.so")!r}.encode(), 2) is not None)
+"""
+    )
+
+    assert said is True
