@@ -6,8 +6,8 @@ import struct
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hamicommon.wire.region import LAYOUT_V1_2, MAGIC, UUID_BYTES, DeviceRecords, Layout
-from hamicommon.wire.region.records import MARK, MARK_START, PEAK, WAITED, WAITING
+from hamicommon.wire.region import LAYOUT_V1_2, MAGIC, UUID_BYTES, DeviceRecords, Layout, WaitRecord
+from hamicommon.wire.region.records import MARK, MARK_START, PEAK, WAIT_REASONS, WAITED, WAITING, WAITS
 
 SEMAPHORE = struct.pack("<IIi", 1, 0, 128)
 """A free process-shared semaphore, as glibc initialises it."""
@@ -36,6 +36,7 @@ def a_region(
     recent_kernel: int = 2,
     last_kernel_time: int = 0,
     records: tuple[DeviceRecords, ...] | None = None,
+    waits: tuple[WaitRecord, ...] = (),
 ) -> bytearray:
     """Return a region file as a library with *layout* leaves it; with *records*, as this project's library does."""
     data = bytearray(layout.region_size + 1)
@@ -72,6 +73,10 @@ def a_region(
         put(layout.procs + layout.slot_used + device * layout.memory_size + PEAK, "Q", record.peak_bytes)
         waited = layout.procs + (layout.slot_device_util or 0) + device * layout.util_size + WAITED
         put(waited, "2Q", record.waited_launches, record.waited_nanoseconds)
+    for wait in waits:
+        words = (wait.nanoseconds, wait.waits << 32 | wait.longest_microseconds)
+        for device, word in enumerate(words, 2 * WAIT_REASONS.index(wait.reason)):
+            put(layout.procs + layout.slot_used + device * layout.memory_size + WAITS, "Q", word)
     put(layout.proc_num, "i", len(processes))
     put(layout.utilization_switch, "i", utilization_switch)
     put(layout.recent_kernel, "i", recent_kernel)

@@ -14,7 +14,7 @@ from hami_monitor.decide.pods import MonitoredPod
 from hami_monitor.decide.usage import ContainerUsage
 from hami_monitor.metrics.families import families
 from hamicommon.model import MigAllocation, MigPlacement, Share
-from hamicommon.wire.region import DeviceRecords, DeviceSums
+from hamicommon.wire.region import DeviceRecords, DeviceSums, WaitRecord
 
 MIB = 1 << 20
 NOW = 1000.5
@@ -293,6 +293,19 @@ def test_records_are_shown_in_base_units_or_not_at_all(
 
     rows = [[] if value is None else [(OWN_LABELS, value)] for value in expected]
     assert rows == [found[f"hami_share_{name}"] for name in names]
+
+
+def test_waits_of_the_library_are_shown_by_reason() -> None:
+    """In base units, for each container and not for each device."""
+    waits = (WaitRecord("share", 3, 2_500_000_000, 750_000), WaitRecord("pool", 1, 1_000_000, 1000))
+
+    found = samples(an_observation(usages={KEY: ContainerUsage(waits=waits)}))
+
+    container = {name: OWN_LABELS[name] for name in ("namespace", "pod", "container")}
+    share, pool = (container | {"reason": reason} for reason in ("share", "pool"))
+    assert [(share, 3), (pool, 1)] == found["hami_library_waits"]
+    assert [(share, 2.5), (pool, 0.001)] == found["hami_library_wait_seconds"]
+    assert [(share, 0.75), (pool, 0.001)] == found["hami_library_wait_longest_seconds"]
 
 
 @pytest.mark.parametrize(

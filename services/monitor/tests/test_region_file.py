@@ -28,6 +28,7 @@ from hamicommon.wire.region import (
     DeviceUtilization,
     Layout,
     RegionState,
+    WaitRecord,
     decode_region,
 )
 
@@ -112,6 +113,21 @@ def test_records_are_read_while_no_process_lives(opened: Open) -> None:
     _, file = opened(uuids=(b"GPU-a", b"GPU-b"), records=expected)
 
     assert (0, expected) == (file.state().slot_count, file.state().records)
+
+
+def test_waits_of_the_library_are_read_by_reason(opened: Open) -> None:
+    """Reasons for which there was no wait are left out, and the words hold any number."""
+    expected = (WaitRecord("share", 2**32 - 1, 2**64 - 1, 2**32 - 1), WaitRecord("driver", 1, 20_000, 20))
+    _, file = opened(records=(), waits=expected)
+
+    assert expected == file.state().waits
+
+
+def test_region_without_the_mark_has_no_waits(opened: Open) -> None:
+    """HAMi's own library may have other words there."""
+    _, file = opened(waits=(WaitRecord("share", 1, 2, 3),))
+
+    assert () == file.state().waits
 
 
 @of_every_release

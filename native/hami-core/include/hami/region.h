@@ -21,15 +21,29 @@
 
 enum hami_slot_status { HAMI_SLOT_FREE = 0, HAMI_SLOT_RUNNING = 1, HAMI_SLOT_SUSPENDED = 2 };
 
+/* What the library itself waits for, beside the driver. A launch may wait for several reasons. */
+enum hami_wait_reason {
+    HAMI_WAIT_SHARE,    /* a launch: the container's share of the device's time, or its process's turn */
+    HAMI_WAIT_QUEUE,    /* a launch: enough is queued on the device */
+    HAMI_WAIT_COST,     /* a launch: the first one of its kind is being measured */
+    HAMI_WAIT_PRIORITY, /* a launch: the monitor blocks the container */
+    HAMI_WAIT_REGION,   /* another process has the region's lock, or asks the driver for the devices */
+    HAMI_WAIT_CONTEXT,  /* another thread or process makes a context on the device */
+    HAMI_WAIT_POOL,     /* other threads use the same memory pool */
+    HAMI_WAIT_DRIVER,   /* another thread is in a call of the driver about the same device */
+    HAMI_WAIT_REASONS
+};
+
 /*
  * HAMi leaves the last three words unused. Here the first of them is the number of contexts that `context` is for. In the first
- * slot `peak` is the most that the container's processes have used together.
+ * slot `peak` is the most that the container's processes have used together. `waits` of the first slot's devices 2r and 2r + 1 is
+ * about reason r: the nanoseconds of all waits; and how many there were (upper half) and the microseconds of the longest (lower).
  */
 struct hami_device_memory {
     _Atomic uint64_t context, module, data, offset, total;
     _Atomic uint64_t contexts;
     _Atomic uint64_t peak;
-    uint64_t unused;
+    _Atomic uint64_t waits;
 };
 
 /*
@@ -62,8 +76,8 @@ struct hami_slot {
 
 /*
  * glibc's process-shared semaphore. This library initialises both for older programs and waits on neither. glibc leaves the last
- * two words unused. Here `records` is HAMI_REGION_RECORDS in the first semaphore of a region in which `peak`, `waiting`, `waited`
- * and `waited_ns` are kept; in any other they mean nothing.
+ * two words unused. Here `records` is HAMI_REGION_RECORDS in the first semaphore of a region in which `peak`, `waits`,
+ * `waiting`, `waited` and `waited_ns` are kept; in any other they mean nothing.
  */
 struct hami_semaphore {
     uint64_t value;
@@ -136,6 +150,8 @@ HAMI_OFFSET_IS(hami_device_memory, data, 16);
 HAMI_OFFSET_IS(hami_device_memory, offset, 24);
 HAMI_OFFSET_IS(hami_device_memory, total, 32);
 HAMI_OFFSET_IS(hami_device_memory, peak, 48);
+HAMI_OFFSET_IS(hami_device_memory, waits, 56);
+_Static_assert(2 * HAMI_WAIT_REASONS <= HAMI_DEVICES_MAX, "each reason has two words");
 HAMI_OFFSET_IS(hami_device_use, decoder, 0);
 HAMI_OFFSET_IS(hami_device_use, encoder, 8);
 HAMI_OFFSET_IS(hami_device_use, sm, 16);

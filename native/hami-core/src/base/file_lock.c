@@ -46,7 +46,7 @@ static bool try_to_take(struct hami_file_lock *lock, const char *path)
 }
 
 /* The time that is slept counts, so neither a clock that is set nor a process that is stopped ends the wait early. */
-bool hami_file_lock_take(struct hami_file_lock *lock, const char *path, int longest_wait_ms)
+bool hami_file_lock_take(struct hami_file_lock *lock, const char *path, int longest_wait_ms, uint64_t *slept_ns)
 {
     long left_us = longest_wait_ms * 1000L, pause_us = PAUSE_LEAST_US;
 
@@ -57,6 +57,7 @@ bool hami_file_lock_take(struct hami_file_lock *lock, const char *path, int long
             pause_us = left_us;
         nanosleep(&(struct timespec){0, pause_us * 1000}, NULL);
         left_us -= pause_us;
+        *slept_ns += (uint64_t)pause_us * 1000u;
         pause_us = pause_us < PAUSE_MOST_US / 2 ? pause_us * 2 : PAUSE_MOST_US;
     }
     return true;

@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 /* Open-file-description locks are newer than glibc 2.17. Source: Linux, include/uapi/asm-generic/fcntl.h. */
@@ -32,10 +33,10 @@ struct hami_file_lock {
 
 /*
  * Take the lock on a file, which is created if it is missing. With a NULL `path` the lock is between threads only. Sleeps for at
- * most `longest_wait_ms` while another thread or process has it. Returns false, without the lock and with errno: EAGAIN if another
- * still has it, otherwise what is wrong with the file.
+ * most `longest_wait_ms` while another thread or process has it, and adds that to `*slept_ns`. Returns false, without the lock and
+ * with errno: EAGAIN if another still has it, otherwise what is wrong with the file.
  */
-bool hami_file_lock_take(struct hami_file_lock *lock, const char *path, int longest_wait_ms);
+bool hami_file_lock_take(struct hami_file_lock *lock, const char *path, int longest_wait_ms, uint64_t *slept_ns);
 void hami_file_lock_give(struct hami_file_lock *lock);
 
 /* Forget the parent's lock. Call it in a forked child. */

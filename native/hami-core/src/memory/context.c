@@ -15,6 +15,7 @@
 #include "limiter.h"
 #include "overhead.h"
 #include "pool.h"
+#include "waits.h"
 
 /*
  * Makes threads take turns when they make contexts of a device or end its primary context, so that each cost is measured by itself.
@@ -109,7 +110,7 @@ static CUresult create(const struct creation *creation)
     CUresult result;
 
     if (is_locked)
-        pthread_mutex_lock(&mutexes[creation->ordinal]);
+        hami_wait_lock(&mutexes[creation->ordinal], HAMI_WAIT_CONTEXT, device);
     if (device < 0 || (creation->retain && primary_is_active(creation->ordinal)))
         result = call_driver(creation);
     else
@@ -305,7 +306,7 @@ static CUresult end_primary_in_turn(CUdevice ordinal, bool is_reset, __typeof__(
     if (hami_inside)
         return real(ordinal);
     if (is_locked)
-        pthread_mutex_lock(&mutexes[ordinal]);
+        hami_wait_lock(&mutexes[ordinal], HAMI_WAIT_CONTEXT, hami_device_of_ordinal(ordinal));
     result = end_primary(ordinal, is_reset, real);
     if (is_locked)
         pthread_mutex_unlock(&mutexes[ordinal]);

@@ -5,6 +5,7 @@
 
 #include "clock.h"
 #include "log.h"
+#include "waits.h"
 
 /* How long a blocked launch sleeps before it looks again: the longest time that it waits after the block has ended. */
 #define BLOCKED_SLEEP_NS 20000000u
@@ -40,10 +41,15 @@ _Bool hami_priority_must_wait(struct hami_block *block, _Atomic int32_t *recent_
 void hami_priority_pass(struct hami_region *region, _Atomic uint64_t *asked_at_ns)
 {
     struct hami_block block = {0};
+    struct hami_wait wait = {.slept_ns = {0}};
     int32_t recent = atomic_load(&region->recent_kernel);
 
-    while (asked_at_ns && hami_priority_must_wait(&block, &region->recent_kernel, asked_at_ns, hami_now_ns()))
+    while (asked_at_ns && hami_priority_must_wait(&block, &region->recent_kernel, asked_at_ns, hami_now_ns())) {
+        uint64_t began_ns = hami_now_ns();
+
         hami_sleep_ns(BLOCKED_SLEEP_NS);
+        hami_wait_add(&wait, HAMI_WAIT_PRIORITY, -1, hami_now_ns() - began_ns);
+    }
     if (block.since_ns)
         hami_log(HAMI_LOG_DECISION, "launches continue after %llu ms",
                  (unsigned long long)(hami_now_ns() - block.since_ns) / 1000000u);

@@ -11,6 +11,7 @@
 #include "options.h"
 #include "region_limits.h"
 #include "slot_lock.h"
+#include "waits.h"
 
 /*
  * The pid in a slot that is being emptied under the lock. No process has it, so if its writer dies the next process empties the
@@ -490,6 +491,14 @@ bool hami_region_least_context(int device, uint64_t *bytes)
     return is_any;
 }
 
+static void let_another_finish(void)
+{
+    long pause_ns = 50000 + 1000 * (getpid() % 64);
+
+    nanosleep(&(struct timespec){0, pause_ns}, NULL);
+    hami_wait_once(HAMI_WAIT_REGION, -1, (uint64_t)pause_ns);
+}
+
 /*
  * Each process adds first and reads the sum afterwards, so of two that together pass the limit at least one notices. If both do,
  * both subtract again, and one of them succeeds in its second attempt.
@@ -513,7 +522,7 @@ static bool reserve(struct hami_slot *slot, int device, uint64_t bytes)
         if (attempt == 0)
             hami_region_sweep();
         else if (attempt == 1)
-            nanosleep(&(struct timespec){0, 50000 + 1000 * (getpid() % 64)}, NULL);
+            let_another_finish();
     }
     return false;
 }

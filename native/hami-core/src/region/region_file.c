@@ -18,6 +18,7 @@
 #include "options.h"
 #include "region_limits.h"
 #include "slot_lock.h"
+#include "waits.h"
 
 enum {
     RECENT_KERNEL_FRESH = 2,
@@ -78,9 +79,21 @@ static const char *path_of_locks(void)
     return is_private ? NULL : hami_options()->region_path;
 }
 
+/* Take a lock, and count how long that took. False, with errno, if it cannot be taken. */
+static bool take(struct hami_file_lock *lock, int longest_wait_ms, enum hami_wait_reason reason, int device)
+{
+    uint64_t slept_ns = 0;
+    bool is_taken = hami_file_lock_take(lock, path_of_locks(), longest_wait_ms, &slept_ns);
+    int problem = errno;
+
+    hami_wait_once(reason, device, slept_ns);
+    errno = problem;
+    return is_taken;
+}
+
 static bool lock_region(int longest_wait_ms, const char *consequence)
 {
-    if (hami_file_lock_take(&region_lock, path_of_locks(), longest_wait_ms))
+    if (take(&region_lock, longest_wait_ms, HAMI_WAIT_REGION, -1))
         return true;
     if (errno == EAGAIN)
         hami_log(HAMI_LOG_WARNING, "%s: another process has had its lock for %d s: %s", hami_options()->region_path,
@@ -100,7 +113,7 @@ bool hami_region_lock_to_sweep(void)
 
 bool hami_region_try_lock(void)
 {
-    return hami_file_lock_take(&region_lock, path_of_locks(), 0);
+    return take(&region_lock, 0, HAMI_WAIT_REGION, -1);
 }
 
 void hami_region_unlock(void)
@@ -110,7 +123,7 @@ void hami_region_unlock(void)
 
 bool hami_region_lock_contexts(int device)
 {
-    if (hami_file_lock_take(&contexts_locks[device], path_of_locks(), LONGEST_WAIT_FOR_CONTEXT_MS))
+    if (take(&contexts_locks[device], LONGEST_WAIT_FOR_CONTEXT_MS, HAMI_WAIT_CONTEXT, device))
         return true;
     hami_log(HAMI_LOG_WARNING, "device %d: no turn to make the first context within %d s: another process is making one", device,
              LONGEST_WAIT_FOR_CONTEXT_MS / 1000);
@@ -359,19 +372,21 @@ static struct hami_region *map_locked(const struct hami_inventory *inventory)
 /* Take a lock of the file, unless the file becomes ready before. False then, with `*ready`, or with errno as for the lock. */
 static bool lock_unless_ready(struct hami_file_lock *lock, int longest_wait_ms, struct hami_region **ready)
 {
-    int wait_ms = 1, left_ms = longest_wait_ms;
+    int wait_ms = 1, left_ms = longest_wait_ms, problem = 0;
+    uint64_t slept_ns = 0;
+    bool is_taken;
 
-    while (!hami_file_lock_take(lock, path_of_locks(), wait_ms)) {
-        int problem = errno;
-
+    while (!(is_taken = hami_file_lock_take(lock, path_of_locks(), wait_ms, &slept_ns))) {
+        problem = errno;
         *ready = problem == EAGAIN ? attach_ready() : NULL;
-        errno = problem;
         left_ms -= wait_ms;
         wait_ms = wait_ms < LOOK_EVERY_MS ? wait_ms * 2 : LOOK_EVERY_MS;
         if (*ready || problem != EAGAIN || left_ms <= 0)
-            return false;
+            break;
     }
-    return true;
+    hami_wait_once(HAMI_WAIT_REGION, -1, slept_ns);
+    errno = problem;
+    return is_taken;
 }
 
 /* Whether the file lacks the devices of the container. The caller holds the lock. */
@@ -455,8 +470,10 @@ void hami_region_attach(hami_take_inventory *take_inventory)
             region = attach_file(take_inventory);
         if (!region)
             region = attach_private(take_inventory);
-        if (region)
+        if (region) {
             hami_limits_read_own(region);
+            hami_waits_publish(region);
+        }
         atomic_store_explicit(&mapped, region, memory_order_release);
     }
     pthread_mutex_unlock(&attach_mutex);

@@ -11,6 +11,7 @@
 #include "options.h"
 #include "priority.h"
 #include "region.h"
+#include "waits.h"
 #include "watcher.h"
 
 /*
@@ -145,27 +146,37 @@ static uint64_t clamp(uint64_t value, uint64_t least, uint64_t most)
     return value < least ? least : value > most ? most : value;
 }
 
-/* Return how long the launch must wait; 0 if it may start. */
-static uint64_t wait_ns(const struct hami_stream *stream, const struct hami_device_now *now, const struct hami_kernel *kernel)
-{
-    int device = now->device;
-    uint64_t now_ns = now->ns;
-    const struct hami_meter *meter = &hami_meters[device];
-    const _Atomic uint64_t *paid_at = hami_meter_bucket(device, now_ns);
-    uint64_t wait;
+/* How long a launch must wait before it looks again, and why; 0 ns if it may start. */
+struct delay {
+    uint64_t ns;
+    enum hami_wait_reason reason;
+};
 
-    if (!paid_at)
-        return 0;
-    if (hami_stream_awaits_probe(stream, kernel, now_ns))
-        return DEVICE_SLEEP_NS;
-    if (meter->queued_ns >= QUEUED_MAX_NS || meter->queued_launches >= QUEUED_MAX_LAUNCHES)
-        return DEVICE_SLEEP_NS;
-    wait = hami_bucket_wait_ns(paid_at, now_ns);
-    if (!wait && (hami_bucket_kept_ns(paid_at, now_ns) > ENOUGH_FOR_ALL_NS || !hami_meter_must_yield(device, now_ns)))
-        return 0;
+/* Return how long a launch waits for the container's share of the device's time. */
+static struct delay wait_for_share(const struct hami_device_now *now)
+{
+    const _Atomic uint64_t *paid_at = hami_meter_bucket(now->device, now->ns);
+    uint64_t wait = paid_at ? hami_bucket_wait_ns(paid_at, now->ns) : 0;
+
+    if (!paid_at ||
+        (!wait && (hami_bucket_kept_ns(paid_at, now->ns) > ENOUGH_FOR_ALL_NS || !hami_meter_must_yield(now->device, now->ns))))
+        return (struct delay){.ns = 0};
     wait = clamp(wait, clamp(SLICE_NS * 100ull / now->percent, 0, SLEEP_LEAST_MAX_NS), SLEEP_MAX_NS);
-    hami_meter_wait(device, now_ns + wait + LATE_NS);
-    return wait;
+    hami_meter_wait(now->device, now->ns + wait + LATE_NS);
+    return (struct delay){wait, HAMI_WAIT_SHARE};
+}
+
+static struct delay delay_of(const struct hami_stream *stream, const struct hami_device_now *now, const struct hami_kernel *kernel)
+{
+    const struct hami_meter *meter = &hami_meters[now->device];
+
+    if (!hami_meter_bucket(now->device, now->ns))
+        return (struct delay){.ns = 0};
+    if (hami_stream_awaits_probe(stream, kernel, now->ns))
+        return (struct delay){DEVICE_SLEEP_NS, HAMI_WAIT_COST};
+    if (meter->queued_ns >= QUEUED_MAX_NS || meter->queued_launches >= QUEUED_MAX_LAUNCHES)
+        return (struct delay){DEVICE_SLEEP_NS, HAMI_WAIT_QUEUE};
+    return wait_for_share(now);
 }
 
 /* Return the stream with an id, made if necessary; NULL if that is impossible. The caller holds the device's lock. */
@@ -184,52 +195,53 @@ static int device_of(uint64_t id, CUstream handle)
     return stream ? stream->device : hami_device_of_stream(handle, false);
 }
 
-/*
- * Try to start a launch on a stream; the caller holds the device's lock. Returns how long to wait before the next attempt; 0 when
- * the launch may start.
- */
-static uint64_t attempt(const struct hami_launch *launch, struct hami_stream *stream, struct hami_timed_launch *timed)
+/* Try to start a launch on a stream; the caller holds the device's lock. Returns the wait before the next attempt. */
+static struct delay attempt(const struct hami_launch *launch, struct hami_stream *stream, struct hami_timed_launch *timed)
 {
+    struct delay wait = {.ns = 0};
     struct hami_device_now now;
     struct hami_kernel *kernel;
-    uint64_t wait;
 
     if (!stream)
-        return 0;
+        return wait;
     now = hami_stream_now(stream, percent_of(stream->device), hami_now_ns());
     if (!now.percent)
-        return 0;
+        return wait;
     kernel = hami_kernel_find(&hami_kernels, hami_kernel_key(launch->handle, stream->device, launch->blocks, launch->threads));
     hami_stream_settle(stream, &now);
-    wait = wait_ns(stream, &now, kernel);
-    if (wait) {
+    wait = delay_of(stream, &now, kernel);
+    if (wait.ns) {
         hami_streams_pause(&now, stream);
         hami_streams_collect(&now);
-        wait = wait_ns(stream, &now, kernel);
+        wait = delay_of(stream, &now, kernel);
     }
-    if (!wait) {
+    if (!wait.ns) {
         hami_meter_pass(stream->device, now.ns + LATE_NS);
         hami_stream_launch(stream, kernel, &now, timed);
     }
     return wait;
 }
 
-static void sleep_before(uint64_t wait_ns, int device, bool is_first)
+static void sleep_before(struct delay delay, int device, struct hami_wait *wait, bool is_first)
 {
-    uint64_t began_ns = hami_now_ns();
+    uint64_t began_ns = hami_now_ns(), slept_ns;
 
     hami_region_begin_wait(device, is_first);
-    hami_sleep_ns(wait_ns);
-    hami_region_end_wait(device, hami_now_ns() - began_ns);
+    hami_sleep_ns(delay.ns);
+    slept_ns = hami_now_ns() - began_ns;
+    hami_region_end_wait(device, slept_ns);
+    hami_wait_add(wait, delay.reason, device, slept_ns);
 }
 
 /* For launches that need the clock: the stream's lease is used up, or the cost of the kernel or the stream itself is unknown. */
 static void __attribute__((noinline)) pass_by_the_clock(const struct hami_launch *launch, struct hami_timed_launch *timed)
 {
     CUstream handle = handle_of(launch->stream, launch->is_per_thread);
-    uint64_t id = id_of(handle), wait;
+    struct hami_wait waited = {.slept_ns = {0}};
+    uint64_t id = id_of(handle);
     int device = device_of(id, handle), mode;
     bool is_first = true;
+    struct delay wait;
 
     if (device < 0 || hami_is_capturing(launch->stream, launch->is_per_thread))
         return;
@@ -240,10 +252,10 @@ static void __attribute__((noinline)) pass_by_the_clock(const struct hami_launch
         hami_meter_unlock(device);
         hami_restore_capture_mode(mode);
         hami_watcher_wake(read_limits);
-        if (wait)
-            sleep_before(wait, device, is_first);
+        if (wait.ns)
+            sleep_before(wait, device, &waited, is_first);
         is_first = false;
-    } while (wait);
+    } while (wait.ns);
 }
 
 /* The stream's device is read once, because another stream may take the entry. */

@@ -6,6 +6,7 @@
 #include "bucket.h"
 #include "long_run.h"
 #include "region.h"
+#include "waits.h"
 
 /* The factor follows the last seconds of what was timed. It starts from the assumption that nothing overlaps. */
 #define FACTOR_MEMORY_NS 4000000000u
@@ -32,7 +33,7 @@ static pthread_mutex_t mutexes[HAMI_DEVICES_MAX] = {[0 ... HAMI_DEVICES_MAX - 1]
 
 void hami_meter_lock(int device)
 {
-    pthread_mutex_lock(&mutexes[device]);
+    hami_wait_lock(&mutexes[device], HAMI_WAIT_DRIVER, device);
 }
 
 bool hami_meter_try_lock(int device)

@@ -48,6 +48,8 @@ static const struct field slot_fields[] = {
 static const struct field records[] = {
     REGION("MARK_START", sem.records),
     {"PEAK", offsetof(struct hami_device_memory, peak)},
+    {"WAITS", offsetof(struct hami_device_memory, waits)},
+    {"WAIT_REASON_COUNT", HAMI_WAIT_REASONS},
     {"WAITING", offsetof(struct hami_device_use, waiting)},
     {"WAITED", offsetof(struct hami_device_use, waited)},
     {"MARK", HAMI_REGION_RECORDS},

@@ -7,10 +7,10 @@
 
 #include "region_test.h"
 
-/* Start a process that locks the region as HAMi's lockf() does, and stop it. */
-static pid_t start_stuck_holder(void)
+/* Start a process that locks bytes of the region's file, and stop it. */
+static pid_t start_stuck_holder_of(off_t first, off_t bytes)
 {
-    struct flock range = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    struct flock range = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = first, .l_len = bytes};
     int ready[2];
     char byte;
     pid_t holder;
@@ -26,6 +26,22 @@ static pid_t start_stuck_holder(void)
     CHECK(read(ready[0], &byte, 1) == 1);
     kill(holder, SIGSTOP);
     return holder;
+}
+
+/* Lock the region as HAMi's lockf() does. */
+static pid_t start_stuck_holder(void)
+{
+    return start_stuck_holder_of(0, sizeof(struct hami_region));
+}
+
+/* Check what the region counts of the waits for a reason: how many, and that the longest and all took so many seconds. */
+static void check_waits(enum hami_wait_reason reason, unsigned count, double seconds)
+{
+    uint64_t ns = hami_region()->procs[0].used[2 * reason].waits, counts = hami_region()->procs[0].used[2 * reason + 1].waits;
+
+    CHECK_EQUAL(count, counts >> 32);
+    CHECK(ns >= seconds * 1e9 && ns < seconds * 1e9 + 1e9);
+    CHECK((counts & UINT32_MAX) >= seconds * 1e6 && (counts & UINT32_MAX) <= ns / 1000);
 }
 
 static void end_holder(pid_t holder)
@@ -45,6 +61,7 @@ static void new_region_whose_lock_is_never_free_gives_nothing(void)
     for (int device = 0; device < HAMI_DEVICES_MAX; device++)
         CHECK(!hami_region_charge(device, PIECE));
     CHECK_EQUAL(1, hami_region_core_percent(0));
+    check_waits(HAMI_WAIT_REGION, 1, 10);
     end_holder(holder);
 }
 
@@ -61,6 +78,18 @@ static void ready_region_is_used_without_its_lock(void)
     hami_region_attach(two_devices);
     CHECK(hami_region_charge(1, PIECE));
     CHECK(!hami_region_is_private());
+    check_waits(HAMI_WAIT_REGION, 0, 0);
+    end_holder(holder);
+}
+
+static void context_of_a_stuck_process_is_waited_for_ten_seconds(void)
+{
+    pid_t holder;
+
+    hami_region_attach(two_devices);
+    holder = start_stuck_holder_of(0x40000000, 1); /* HAMi's byte for contexts */
+    CHECK(!hami_region_lock_contexts(1));
+    check_waits(HAMI_WAIT_CONTEXT, 1, 10);
     end_holder(holder);
 }
 
@@ -122,11 +151,9 @@ static void driver_that_does_not_answer_one_process_stops_no_other(void)
 }
 
 static void (*const bodies[])(void) = {
-    new_region_whose_lock_is_never_free_gives_nothing,
-    ready_region_is_used_without_its_lock,
-    devices_that_cannot_be_added_are_refused,
-    memory_of_the_dead_stays_counted_while_nobody_can_sweep,
-    driver_that_does_not_answer_one_process_stops_no_other,
+    new_region_whose_lock_is_never_free_gives_nothing,       ready_region_is_used_without_its_lock,
+    context_of_a_stuck_process_is_waited_for_ten_seconds,    devices_that_cannot_be_added_are_refused,
+    memory_of_the_dead_stays_counted_while_nobody_can_sweep, driver_that_does_not_answer_one_process_stops_no_other,
 };
 enum { BODIES = sizeof(bodies) / sizeof(bodies[0]) };
 

@@ -15,6 +15,7 @@
 #include "own_process.h"
 #include "pool.h"
 #include "region.h"
+#include "waits.h"
 
 /* What a context can cost: less is noise, more is another program's allocation. NVIDIA's contexts take 100 to 600 MiB. */
 #define CONTEXT_LEAST ((uint64_t)16 << 20)
@@ -50,7 +51,7 @@ static pthread_mutex_t mutexes[HAMI_DEVICES_MAX] = {[0 ... HAMI_DEVICES_MAX - 1]
 static void lock(int device)
 {
     hami_change_pause();
-    pthread_mutex_lock(&mutexes[device]);
+    hami_wait_lock(&mutexes[device], HAMI_WAIT_DRIVER, device);
 }
 
 static void unlock(int device)

@@ -10,6 +10,7 @@
 #include "inventory.h"
 #include "log.h"
 #include "region.h"
+#include "waits.h"
 
 /* The `kind` of a pool's charge: whether the driver may still be asked about it. */
 enum { LIVE, ENDED };
@@ -173,10 +174,12 @@ static bool is_called(uint64_t pool, const struct call *own, bool is_taking)
  */
 static bool wait_for_others(uint64_t pool, const struct call *own, bool is_taking, int *waited_ms)
 {
+    struct hami_wait wait = {.slept_ns = {[HAMI_WAIT_POOL] = (uint64_t)*waited_ms * POLL_NS}};
     int before_ms = *waited_ms;
 
     while (*waited_ms < LONGEST_WAIT_MS && is_called(pool, own, is_taking)) {
         nanosleep(&(struct timespec){0, POLL_NS}, NULL);
+        hami_wait_add(&wait, HAMI_WAIT_POOL, hami_pool_device(pool), POLL_NS);
         if (++*waited_ms == LONGEST_WAIT_MS)
             hami_log(HAMI_LOG_WARNING, "device %d: waited %d s for other threads that use a memory pool", hami_pool_device(pool),
                      LONGEST_WAIT_MS / 1000);

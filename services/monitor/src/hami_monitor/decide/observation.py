@@ -16,7 +16,7 @@ from hami_monitor.decide.host import HostDevice
 from hami_monitor.decide.pods import MonitoredPod
 from hami_monitor.decide.usage import ContainerUsage
 from hamicommon.model import Share
-from hamicommon.wire.region import DeviceRecords, DeviceSums
+from hamicommon.wire.region import DeviceRecords, DeviceSums, WaitRecord
 
 MIB = 1 << 20
 
@@ -91,6 +91,16 @@ def shown_devices(observation: Observation) -> Iterator[ShownDevice]:
                     is_blocked=usage.is_blocked if is_known else None,
                     driver=_driver_use(observation.driver_uses, share.uuid, key),
                 )
+
+
+def library_waits(observation: Observation) -> Iterator[tuple[Labels, WaitRecord]]:
+    """Yield what each shown container's library has waited for, with namespace, Pod and container."""
+    for pod in observation.pods:
+        for container in pod.containers:
+            key = ContainerKey(pod.uid, container)
+            if container in pod.shown and key in observation.usages:
+                for record in observation.usages[key].waits:
+                    yield (pod.namespace, pod.name, container), record
 
 
 def mig_instances(observation: Observation) -> Iterator[tuple[Labels, Labels]]:

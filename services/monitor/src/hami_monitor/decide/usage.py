@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from hami_monitor.decide.grants import Grant
-from hamicommon.wire.region import DeviceRecords, DeviceSums, ProcessSums, RegionState
+from hamicommon.wire.region import DeviceRecords, DeviceSums, ProcessSums, RegionState, WaitRecord
 
 SLOTS_EACH_SCRAPE = 16384
 """
@@ -37,6 +37,8 @@ class ContainerUsage:
     """Unix time of the last launch; None before the first, and if the layout has no such field."""
     records: Mapping[str, DeviceRecords] = field(default_factory=dict, hash=False)
     """By UUID; empty if the container's library keeps none."""
+    waits: tuple[WaitRecord, ...] = ()
+    """For the reasons for which the container's library has waited."""
     is_blocked: bool = False
     """Whether its launches wait for a container of higher priority."""
 
@@ -75,5 +77,6 @@ def container_usage(region: RegionState, sums: ProcessSums, names: Mapping[int, 
         pids=sums.pids,
         last_kernel_seconds=last if last is not None and 0 < last < _SIGN_BIT else None,
         records={} if region.records is None else {uuid: region.records[index] for index, uuid in names.items()},
+        waits=region.waits,
         is_blocked=region.recent_kernel < 0,
     )

@@ -17,12 +17,14 @@ from hami_monitor.decide.observation import (
     Labels,
     Observation,
     ShownDevice,
+    library_waits,
     mig_instances,
     shown_devices,
 )
 from hami_monitor.metrics.device_families import device_families
 from hami_monitor.metrics.device_families import share_families as own_share_families
 from hami_monitor.metrics.samples import NamedLabels, Row, add_samples
+from hami_monitor.metrics.wait_families import wait_families
 from hamicommon.wire.region import DeviceSums
 
 ZONE = "vGPU"
@@ -178,6 +180,7 @@ def families(observation: Observation, *, has_legacy_names: bool = False) -> lis
         _mig_family(observation),
         *device_families(observation.node_name, observation.host_devices),
         *own_share_families(shown),
+        *wait_families(library_waits(observation)),
     ]
     if has_legacy_names:
         result += [_legacy_memory_family(shown), _legacy_mig_family(observation)]

@@ -29,7 +29,7 @@ from hamicommon.wire.region.layout import (
     Layout,
     detect_layout,
 )
-from hamicommon.wire.region.records import DeviceRecords, decode_records
+from hamicommon.wire.region.records import DeviceRecords, WaitRecord, decode_records, decode_waits
 from hamicommon.wire.region.sums import (
     DeviceSums,
     ProcessSums,
@@ -62,9 +62,11 @@ __all__ = [
     "Region",
     "RegionState",
     "Slot",
+    "WaitRecord",
     "decode_records",
     "decode_region",
     "decode_state",
+    "decode_waits",
     "detect_layout",
     "encode_region",
     "head_size",

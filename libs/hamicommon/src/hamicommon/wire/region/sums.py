@@ -22,7 +22,14 @@ from hamicommon.wire.region.layout import (
     has_seqlock_first,
     refuse_second_layout,
 )
-from hamicommon.wire.region.records import RECORDS_END, WAITING, DeviceRecords, decode_records
+from hamicommon.wire.region.records import (
+    RECORDS_END,
+    WAITING,
+    DeviceRecords,
+    WaitRecord,
+    decode_records,
+    decode_waits,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +46,8 @@ class RegionState:
     """Unix seconds; None if the layout has no such field."""
     records: tuple[DeviceRecords, ...] | None = None
     """One per device; None if the library that made the region keeps none."""
+    waits: tuple[WaitRecord, ...] = ()
+    """For the reasons for which its library has waited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +108,7 @@ def decode_state(layout: Layout, head: memoryview, tail: memoryview) -> RegionSt
         utilization_switch=switch,
         last_kernel_time=None if last is None else struct.unpack_from("<Q", tail, last - start)[0],
         records=decode_records(layout, head, count),
+        waits=decode_waits(layout, head),
     )
 
 
