@@ -13,6 +13,7 @@ import yaml
 
 from hami_scheduler.values.reasons import PUBLIC_REASONS
 from hamicommon.cli.formats import FORMATS
+from kubectl_hami.main import parser as client
 
 from . import sources
 from .pages import DOCS, PROGRAMS, ROOT, Page, read_page
@@ -142,7 +143,7 @@ def test_every_log_line_is_in_the_code(page: Page) -> None:
     assert_all_known([event for event in events if event not in sources.texts()])
 
 
-@each_page
+@pytest.mark.parametrize("page", [*PAGES, read_page(DOCS / "kubectl-hami.md")], ids=page_name)
 def test_every_command_exists(page: Page) -> None:
     """Subcommands, targets, environments, formats and objects of the chart exist."""
     assert_all_known([problem for command in page.commands() if (problem := wrong_with(command))])
@@ -187,10 +188,23 @@ def wrong_with_kubectl(words: list[str]) -> str | None:
     verb = next(iter(without_options(words)), None)
     if verb is None:
         return None
+    if verb == "hami":
+        return wrong_with_kubectl_hami(words[words.index("hami") + 1 :])
     if verb not in KUBECTL:
         return f"kubectl {verb}"
     named = OBJECT.findall(" ".join(words)) + re.findall(r"component=(hami-[a-z-]+)", " ".join(words))
     return next((name for name in named if not is_of_the_chart(name)), None)
+
+
+def wrong_with_kubectl_hami(words: list[str]) -> str | None:
+    """Return the command line if the client does not take it; a word in capitals stands for any."""
+    if not words:
+        return None
+    try:
+        client().parse_args(words)
+    except SystemExit as end:
+        return f"kubectl hami {' '.join(words)}" if end.code else None
+    return None
 
 
 def without_options(words: list[str]) -> list[str]:

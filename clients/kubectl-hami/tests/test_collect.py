@@ -2,59 +2,23 @@
 Reading goes on where something cannot be read.
 """
 
-from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 
 import orjson
 import pytest
 
 from kubectl_hami.read.collect import collect
-from kubectl_hami.read.source import Endpoint, ReadError
+from kubectl_hami.read.source import ReadError
 
-from .builders import NOW, a_device, a_node, a_pod
+from .builders import a_device, a_node, a_pod
+from .fakes import FakeSource, a_service
 
 FORBIDDEN = ReadError("/api/v1/pods", 'pods is forbidden: User "u" cannot list resource "pods"', 403)
 
 
-class FakeSource:
-    """A cluster of recorded answers, by path without query; an error is raised."""
-
-    name = "fake"
-
-    def __init__(self, answers: Mapping[str, Any]) -> None:
-        self.answers = answers
-
-    def now(self) -> datetime:
-        """Return a fixed moment."""
-        return NOW
-
-    def get(self, path: str) -> bytes:
-        """Return the answer."""
-        found = self.answers.get(path.partition("?")[0], ReadError(path, "there is no such thing", 404))
-        if isinstance(found, ReadError):
-            raise found
-        return found if isinstance(found, bytes) else orjson.dumps(found)
-
-    def ask(self, endpoint: Endpoint, path: str, body: bytes | None = None) -> bytes:
-        """Refuse: nothing here asks a service."""
-        raise ReadError(endpoint.pod, path)
-
-
 def a_monitor(node: str = "n1") -> dict[str, Any]:
     """Return the monitor's Pod on a Node."""
-    return {
-        "metadata": {
-            "namespace": "hami",
-            "name": f"monitor-{node}",
-            "labels": {"app.kubernetes.io/component": "hami-monitor"},
-        },
-        "spec": {
-            "nodeName": node,
-            "containers": [{"name": "monitor", "ports": [{"name": "metrics", "containerPort": 9394}]}],
-        },
-        "status": {"phase": "Running"},
-    }
+    return a_service("monitor", f"monitor-{node}", node, metrics=9394)
 
 
 def test_monitors_are_asked_through_the_proxy_of_their_pods() -> None:

@@ -3,12 +3,11 @@ The commands `hami-scheduler explain`, `simulate` and `snapshot`, for a live sch
 
 Exit codes: 0 if every Pod has or would get a Node, 1 if one would not, 2 if that is unknown; then one line on stderr
 says why. Must never change anything in the cluster. Neighbours: `http` answers for a live scheduler, `report` answers
-here for a snapshot, `terminal` lays out.
+here for a snapshot, `hamicommon.explanation` lays out.
 """
 
 import argparse
 import asyncio
-import contextlib
 import os
 import shutil
 import sys
@@ -20,7 +19,6 @@ from typing import Any
 from urllib.parse import quote
 
 import orjson
-import yaml
 
 from hami_scheduler import __version__
 from hami_scheduler.config import EXPLAIN_ADDRESS, NAME, policy_problems
@@ -31,18 +29,18 @@ from hami_scheduler.explain.offline import (
     Saved,
     SnapshotError,
     listed,
-    pods_of,
     pruned,
 )
 from hami_scheduler.explain.remedies import Question, as_new
 from hami_scheduler.explain.report import explain, finish, shape, simulate
-from hami_scheduler.explain.terminal import page
 from hami_scheduler.serve.kube.api import objects
 from hami_scheduler.values.request import Policies
 from hami_scheduler.values.vendor import VendorFrame
 from hami_scheduler.values.vendors import vendor_frames
 from hamicommon.config import ConfigError, load_device_config
 from hamicommon.errors import HamiError
+from hamicommon.explanation import page
+from hamicommon.manifests import documents, pods_of, with_namespace
 from hamicommon.runtime.kube import Kube
 from hamicommon.wire.errors import DecodeError
 
@@ -104,7 +102,7 @@ def _explain(options: argparse.Namespace) -> int:
 
 def _simulate(options: argparse.Namespace) -> int:
     """Run `simulate`."""
-    pods = [_with_namespace(pod, options.namespace) for source in options.file for pod in pods_of(*_documents(source))]
+    pods = [with_namespace(pod, options.namespace) for source in options.file for pod in pods_of(*_documents(source))]
     if not pods:
         raise CommandError(f"{', '.join(options.file)}: holds no Pod and no object that creates Pods")
     if options.snapshot:
@@ -146,7 +144,8 @@ async def _objects(kubeconfig: str) -> list[Object]:
 
 def _ask(server: str, path: str, body: bytes | None = None) -> Any:
     """Return the answer of the live scheduler at *server*."""
-    request = urllib.request.Request(server.rstrip("/") + path, data=body, headers={"Accept": "application/json"})
+    where = server if "://" in server else f"http://{server}"
+    request = urllib.request.Request(where.rstrip("/") + path, data=body, headers={"Accept": "application/json"})
     # The scheduler is on this host, so no proxy is between us.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
@@ -211,12 +210,7 @@ def _policy_settings(options: argparse.Namespace) -> dict[str, str]:
 def _documents(source: str) -> tuple[list[Any], str]:
     """Return the documents of a JSON or YAML file, and its name for messages."""
     text, name = _read(source), "standard input" if source == "-" else source
-    with contextlib.suppress(orjson.JSONDecodeError):
-        return [orjson.loads(text)], name
-    try:
-        return list(yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))), name
-    except yaml.YAMLError as error:
-        raise CommandError(f"{name}: neither JSON nor YAML: {' '.join(str(error).split())}") from error
+    return documents(text, name), name
 
 
 def _read(source: str) -> str:
@@ -227,11 +221,6 @@ def _read(source: str) -> str:
         raise CommandError(f"{source}: byte {error.start} is not UTF-8") from error
     except OSError as error:
         raise CommandError(f"{source}: {error.strerror or error}") from error
-
-
-def _with_namespace(pod: Object, namespace: str) -> Object:
-    metadata = pod.get("metadata") or {}
-    return {**pod, "metadata": {**metadata, "namespace": metadata.get("namespace") or namespace}}
 
 
 # Output
@@ -298,7 +287,7 @@ def _add_questions(command: argparse.ArgumentParser) -> None:
 
 def _add_settings(command: argparse.ArgumentParser) -> None:
     add = command.add_argument
-    add("--server", default=f"http://{EXPLAIN_ADDRESS}", help="address of the live scheduler (default: %(default)s)")
+    add("--server", default=EXPLAIN_ADDRESS, metavar="HOST:PORT", help="the live scheduler (default: %(default)s)")
     add(
         "--device-config-file",
         default="",

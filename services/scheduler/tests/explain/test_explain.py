@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from hami_scheduler import cli
 from hami_scheduler.cli import FITS, FITS_NOT, UNKNOWN
 from hami_scheduler.decide.filter import filter_nodes
-from hami_scheduler.explain.offline import Saved, SnapshotError, pods_of, pruned
+from hami_scheduler.explain.offline import Saved, SnapshotError, pruned
 from hami_scheduler.explain.remedies import Question, as_new
 from hami_scheduler.explain.report import Report, explain, finish, shape, simulate
-from hami_scheduler.explain.terminal import page, table
 from hami_scheduler.state.cluster import Cluster
 from hami_scheduler.values.request import Policies
+from hamicommon.explanation import page, table
+from hamicommon.manifests import ManifestError, pods_of
 
 from ..support.builders import (
     VECTORS,
@@ -474,7 +475,7 @@ def test_pods_of_a_manifest_are_those_it_would_make() -> None:
     assert ["one", "two", "three"] == [pod["metadata"]["name"] for pod in pods]
     assert ({"a": "b"}, "ns") == (pods[1]["metadata"]["annotations"], pods[1]["metadata"]["namespace"])
     for wrong in ([3], [{"kind": "Pod", "spec": {}}]):
-        with pytest.raises(SnapshotError, match="f: "):
+        with pytest.raises(ManifestError, match="f: "):
             pods_of(wrong, "f")
 
 

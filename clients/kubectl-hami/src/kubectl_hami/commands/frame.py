@@ -46,7 +46,7 @@ def sources(options: argparse.Namespace) -> Sequence[Source]:
     names = options.context
     if options.all_contexts or not names:
         every, current = kube.contexts(kubeconfig)
-        names = every if options.all_contexts else [current]
+        names = list(every) if options.all_contexts else [current]
     return kube.connect(kubeconfig, names, agent=f"kubectl-hami/{__version__}")
 
 
@@ -61,6 +61,11 @@ def one_source(options: argparse.Namespace) -> Source:
     if len(found) != 1:
         raise UsageError(f"{options.name} reads one cluster, and {len(found)} are named: give one --context")
     return found[0]
+
+
+def namespace_of(source: Source, options: argparse.Namespace) -> str:
+    """Return the namespace that *options* name, else that of the context."""
+    return options.namespace or source.namespace
 
 
 def warn(problems: Iterable[str]) -> None:

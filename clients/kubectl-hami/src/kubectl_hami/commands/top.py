@@ -3,6 +3,7 @@
 """
 
 import argparse
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +19,7 @@ from kubectl_hami.commands.frame import WELL, add_clusters, sources, warn
 from kubectl_hami.read.collect import collect
 from kubectl_hami.read.source import Source
 from kubectl_hami.show.form import written
-from kubectl_hami.show.table import console
+from kubectl_hami.show.table import console, put
 from kubectl_hami.show.top import top_table
 from kubectl_hami.values.cluster import ClusterState
 
@@ -74,9 +75,9 @@ def look(found: Sequence[Source], options: argparse.Namespace) -> list[ClusterSt
 def show(states: Sequence[ClusterState], options: argparse.Namespace) -> None:
     """Print *states*: as a table, or whole."""
     if options.output in {"json", "yaml"}:
-        console().out(written({"clusters": list(states)}, options.output), end="", highlight=False)
+        sys.stdout.write(written({"clusters": states}, options.output))
     else:
-        console().print(drawn(states, options))
+        put(drawn(states, options))
 
 
 def drawn(states: Sequence[ClusterState], options: argparse.Namespace) -> RenderableType:

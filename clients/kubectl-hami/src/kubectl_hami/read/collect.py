@@ -16,6 +16,19 @@ _SILENT_NAMED: Final = 3
 REFUSALS: Final = {"fieldSelector": "reason=FilteringFailed"}
 
 
+def collect_pods(source: Source, namespace: str = "") -> Seen:
+    """
+    Return the Pods and what the scheduler says of them, without Nodes and use.
+
+    Raises:
+        ReadError: the Pods cannot be read.
+    """
+    problems: list[str] = []
+    refusals = _all(source, "/api/v1/events", problems, **REFUSALS)
+    pods = _pods(source, namespace, problems)
+    return Seen(source.name, source.now(), pods=pods, refusals=refusals, problems=tuple(problems))
+
+
 def collect(source: Source, namespace: str = "") -> Seen:
     """
     Return the objects and metrics of a cluster. Only if the caller may not list all Pods, those of *namespace* suffice.

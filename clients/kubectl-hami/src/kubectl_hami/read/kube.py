@@ -47,8 +47,9 @@ class _Forwarding:
 class LiveCluster:
     """A context of a kubeconfig. Its methods may be called from several threads."""
 
-    def __init__(self, name: str, api: client.ApiClient, forwarding: client.ApiClient) -> None:
+    def __init__(self, name: str, namespace: str, api: client.ApiClient, forwarding: client.ApiClient) -> None:
         self._name = name
+        self._namespace = namespace
         self._api = api
         self._forwarding = _Forwarding(forwarding)
         self._lock = threading.Lock()
@@ -57,6 +58,11 @@ class LiveCluster:
     def name(self) -> str:
         """The name of the context."""
         return self._name
+
+    @property
+    def namespace(self) -> str:
+        """That of the context."""
+        return self._namespace
 
     def now(self) -> datetime:
         """Return the time of this machine's clock."""
@@ -111,9 +117,9 @@ class LiveCluster:
             forward.close()
 
 
-def contexts(kubeconfig: str | None) -> tuple[list[str], str]:
+def contexts(kubeconfig: str | None) -> tuple[dict[str, str], str]:
     """
-    Return the names of all contexts, and that of the current one.
+    Return the namespace of every context by its name, and the name of the current one.
 
     Raises:
         ReadError: there is no kubeconfig, or it cannot be read.
@@ -122,7 +128,7 @@ def contexts(kubeconfig: str | None) -> tuple[list[str], str]:
         every, current = _list_contexts(kubeconfig)
     except (config.ConfigException, OSError, ValueError) as error:
         raise ReadError(kubeconfig or "kubeconfig", f"{_why(error)}; give --kubeconfig, or set KUBECONFIG") from error
-    return [str(one["name"]) for one in every], str(current["name"])
+    return {str(one["name"]): str(one["context"].get("namespace") or "default") for one in every}, str(current["name"])
 
 
 def connect(kubeconfig: str | None, names: Sequence[str], *, agent: str) -> list[LiveCluster]:
@@ -133,14 +139,17 @@ def connect(kubeconfig: str | None, names: Sequence[str], *, agent: str) -> list
         ReadError: a context does not exist, or its credentials cannot be read.
     """
     found = []
+    namespaces, _ = contexts(kubeconfig)
     for name in names:
+        if name not in namespaces:
+            raise ReadError(f"context {name}", f"is not in the kubeconfig, which has {', '.join(sorted(namespaces))}")
         try:
             apis = [_new_client(kubeconfig, context=name) for _ in range(2)]
         except (config.ConfigException, OSError, ValueError) as error:
             raise ReadError(f"context {name}", _why(error)) from error
         for api in apis:
             api.user_agent = agent
-        found.append(LiveCluster(name, *apis))
+        found.append(LiveCluster(name, namespaces[name], *apis))
     return found
 
 

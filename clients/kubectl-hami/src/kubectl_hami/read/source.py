@@ -54,6 +54,10 @@ class Source(Protocol):
     def name(self) -> str:
         """How it is called, for people."""
 
+    @property
+    def namespace(self) -> str:
+        """The namespace of the context, `default` if it names none."""
+
     def now(self) -> datetime:
         """Return the time of what is read."""
 

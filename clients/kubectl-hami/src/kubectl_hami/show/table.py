@@ -5,10 +5,11 @@ Neighbours: rich lays out. Colour is only for a terminal, and `NO_COLOR` turns i
 """
 
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -31,15 +32,15 @@ def safe(text: str) -> str:
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[Cell]]) -> Table:
-    """Return *rows* under *heads*; a head that begins with `>` has numbers below it, at the right."""
+    """Return *rows* under *heads*; below a head with `>` numbers stand at the right, below one with `~` text wraps."""
     found = Table(box=None, padding=(0, 3, 0, 0), pad_edge=False, header_style="dim")
-    for number, head in enumerate(heads):
-        is_last = number == len(heads) - 1
+    for head in heads:
+        wraps = head.startswith("~")
         found.add_column(
-            head.removeprefix(">"),
+            head.lstrip(">~"),
             justify="right" if head.startswith(">") else "left",
-            no_wrap=not is_last,
-            overflow="fold" if is_last else "ignore",
+            no_wrap=not wraps,
+            overflow="fold" if wraps else "ignore",
         )
     for row in rows:
         found.add_row(*(Text(safe(cell)) if isinstance(cell, str) else cell for cell in row))
@@ -52,6 +53,17 @@ def console(*, is_error: bool = False) -> Console:
     if not found.is_terminal:
         found.width = 10_000
     return found
+
+
+def put(found: RenderableType) -> None:
+    """Print a table; in a file or a pipe no line ends in blanks."""
+    target = console()
+    if target.is_terminal:
+        target.print(found)
+        return
+    with target.capture() as captured:
+        target.print(found)
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
 
 
 def mib(amount: int | None) -> str:

@@ -27,7 +27,7 @@ def top_table(of: str, rows: Sequence[Row], *, is_wide: bool = False, has_cluste
     heads = [*(("CLUSTER",) if has_clusters else ()), *_NAMES[of], ">SHARES"]
     heads += [">MEMORY MiB", ">USED"] if is_pods else [">MEMORY MiB", ">GRANTED", ">USED"]
     heads += [">CORES %", ">BUSY"] if is_pods else [">CORES %", ">GRANTED", ">BUSY"]
-    heads += [">THROTTLED", *(_WIDE[of] if is_wide else ()), "STATE"]
+    heads += [">THROTTLED", *(_WIDE[of] if is_wide else ()), "~STATE"]
     return table(heads, [_cells(row, is_pods, is_wide, has_clusters) for row in rows])
 
 

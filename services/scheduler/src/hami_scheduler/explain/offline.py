@@ -6,7 +6,7 @@ environments, commands or images of containers. Neighbours: `cli` reads and writ
 objects.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -122,44 +122,6 @@ def listed(items: Iterable[Object], settings: Mapping[str, str]) -> Object:
     """Return the snapshot of *items*, a v1 List, with *settings* in a ConfigMap."""
     config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": SETTINGS_NAME}, "data": dict(settings)}
     return {"apiVersion": "v1", "kind": "List", "items": [config_map, *items]}
-
-
-def pods_of(documents: Sequence[Any], source: str) -> list[Object]:
-    """
-    Return the Pods that *documents* of a manifest create, one for each object, also for a controller.
-
-    Raises:
-        SnapshotError: a document is no object, or none of them makes a Pod.
-    """
-    found: list[Object] = []
-    for number, document in enumerate(documents, 1):
-        where = source if len(documents) == 1 else f"{source}, document {number}"
-        if document is None:
-            continue
-        if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
-            raise SnapshotError(f"{where}: is no Kubernetes object: it must have a kind, such as Pod")
-        if isinstance(document.get("items"), list):
-            found.extend(pods_of(document["items"], where))
-        else:
-            found.extend(_pod_of(document, where))
-    return found
-
-
-def _pod_of(document: Object, where: str) -> list[Object]:
-    """Return the Pod that *document* is or creates, nothing if it creates none."""
-    if document["kind"] == "Pod":
-        spec = document.get("spec")
-        if not isinstance(spec, dict) or not isinstance(spec.get("containers"), list):
-            raise SnapshotError(f"{where}: Pod without spec.containers")
-        return [document]
-    spec = document.get("spec") or {}
-    spec = (spec.get("jobTemplate") or {}).get("spec") or spec
-    template = spec.get("template") if isinstance(spec, dict) else None
-    if not isinstance(template, dict):
-        return []
-    metadata = {**(document.get("metadata") or {}), **(template.get("metadata") or {})}
-    metadata["name"] = _text(document, "name")
-    return _pod_of({"kind": "Pod", "metadata": metadata, "spec": template.get("spec")}, where)
 
 
 def _container(container: Object, resources: frozenset[str]) -> Object:

@@ -1,7 +1,8 @@
 """
 The report about one Pod: what it asks, what it gets, why each Node refuses, and which changes would help.
 
-The report is the same for a live scheduler and a snapshot. It is printed as JSON or through `terminal`. It is computed
+The report is the same for a live scheduler and a snapshot, and is printed as JSON or by `hamicommon.explanation`. It is
+computed
 in small steps with pauses, so that a live scheduler can do other work in between. Neighbours: `filter` decides,
 `wording` has the sentences, `remedies` finds the changes.
 """

@@ -1,7 +1,8 @@
 """
-Lay a report out for a terminal: aligned, no wider than the screen, no longer than a page.
+Lay the scheduler's report about a Pod out for a terminal: aligned, no wider than the screen, no longer than a page.
 
-Turns the JSON shape of a `Report` into text. Neighbours: `report` owns the contents, `cli` prints.
+Turns the JSON of `explain` and `simulate` into text, so that every command has the same words. Neighbours: the
+scheduler's `report` owns the contents.
 """
 
 import re

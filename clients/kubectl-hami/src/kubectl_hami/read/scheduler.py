@@ -1,0 +1,96 @@
+"""
+Ask the scheduler, which listens for people on the loopback of its Pod.
+
+Any replica knows the whole cluster; the leader is asked first, because it alone knows its reservations.
+"""
+
+from typing import Any, Final
+from urllib.parse import quote
+
+import orjson
+
+from kubectl_hami.read.services import COMPONENT, EXPLAIN, SCHEDULER, endpoint, leader_first, pods_of
+from kubectl_hami.read.source import Endpoint, ReadError, Source, listing, objects
+from kubectl_hami.values.seen import Object
+
+_WHAT: Final = "the scheduler"
+_BAD_QUESTION: Final = {400, 404}
+"""What the scheduler answers to a question that is wrong, whichever replica is asked."""
+
+
+def explanation(source: Source, namespace: str, pod: str) -> dict[str, Any]:
+    """
+    Return the scheduler's report about a Pod.
+
+    Raises:
+        ReadError: no scheduler answers, or it knows no such Pod.
+    """
+    found: dict[str, Any] = _asked(source, f"/explain/{quote(namespace)}/{quote(pod)}")
+    return found
+
+
+def simulation(source: Source, pods: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """
+    Return the scheduler's report about each of *pods*, as if they were created now, one after the other.
+
+    Raises:
+        ReadError: no scheduler answers, or it refuses the Pods.
+    """
+    found: list[dict[str, Any]] = _asked(source, "/simulate", orjson.dumps(pods))
+    return found
+
+
+def settings(source: Source) -> dict[str, str]:
+    """
+    Return the scheduler's device config and policies, by the names that a snapshot gives them.
+
+    Raises:
+        ReadError: no scheduler answers.
+    """
+    found: dict[str, str] = _asked(source, "/settings")
+    return found
+
+
+def schedulers(source: Source) -> list[Endpoint]:
+    """
+    Return where the schedulers answer people, the leader first.
+
+    Raises:
+        ReadError: none is running, or none has a port for that.
+    """
+    selector = {"labelSelector": f"{COMPONENT}={SCHEDULER}"}
+    pods = list(pods_of(objects(source, "/api/v1/pods", **selector), SCHEDULER))
+    if not pods:
+        raise ReadError(_WHAT, f"no Pod with the label {COMPONENT}={SCHEDULER} is running")
+    ports = [port for pod in leader_first(pods, _holder(source, pods)) if (port := endpoint(pod, EXPLAIN))]
+    if not ports:
+        raise ReadError(_WHAT, f"its Pods have no port called {EXPLAIN}: they are HAMi's or of an older chart")
+    return ports
+
+
+def _holder(source: Source, pods: list[Object]) -> str:
+    """Return who leads, empty if that cannot be read."""
+    namespace = pods[0]["metadata"]["namespace"]
+    try:
+        leases = listing(source, f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases").get("items") or ()
+    except ReadError:
+        return ""
+    holders = [str((lease.get("spec") or {}).get("holderIdentity") or "") for lease in leases]
+    own = [str(pod["metadata"]["name"]) for pod in pods]
+    return next((holder for holder in holders if any(holder.startswith(name) for name in own)), "")
+
+
+def _asked(source: Source, path: str, body: bytes | None = None) -> Any:
+    """Return the answer of the first scheduler that gives one."""
+    last: ReadError | None = None
+    for port in schedulers(source):
+        try:
+            return orjson.loads(source.ask(port, path, body))
+        except orjson.JSONDecodeError as error:
+            last = ReadError(_WHAT, f"the answer of Pod {port.namespace}/{port.pod} is not JSON: {error}")
+        except ReadError as error:
+            if error.status in _BAD_QUESTION:
+                raise ReadError(_WHAT, error.why, error.status) from error
+            last = error
+    assert last is not None
+    raise last

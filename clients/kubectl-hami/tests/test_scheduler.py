@@ -1,0 +1,93 @@
+"""
+Questions to the scheduler.
+"""
+
+import pytest
+
+from kubectl_hami.answer.remedies import remedies
+from kubectl_hami.read.scheduler import explanation, schedulers
+from kubectl_hami.read.source import Endpoint, ReadError
+from kubectl_hami.show.table import seconds
+from kubectl_hami.values.wait import Remedy
+
+from .fakes import FakeSource, a_service
+
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/hami/leases"
+
+
+def of_schedulers(*names: str, holder: str = "") -> dict[str, object]:
+    """Return the API server's answers about schedulers, of which *holder* leads."""
+    return {
+        "/api/v1/pods": {"items": [a_service("scheduler", name, explain=9396) for name in names]},
+        LEASES: {"items": [{"spec": {"holderIdentity": f"{holder}_1234"}}] if holder else []},
+    }
+
+
+def test_leader_is_asked_first() -> None:
+    """It alone knows what it has reserved."""
+    found = schedulers(FakeSource(of_schedulers("a", "b", holder="b")))
+
+    assert [Endpoint("hami", "b", 9396), Endpoint("hami", "a", 9396)] == found
+
+
+def test_another_replica_answers_where_the_leader_does_not() -> None:
+    """It knows the cluster as well."""
+    answers = of_schedulers("a", "b", holder="b")
+    source = FakeSource(answers, {("a", "/explain/ns/p"): {"verdict": "bound"}})
+
+    assert {"verdict": "bound"} == explanation(source, "ns", "p")
+
+
+def test_pod_that_does_not_exist_is_the_schedulers_sentence() -> None:
+    """No other replica is asked."""
+    missing = ReadError("Pod hami/a, port 9396", "there is no Pod ns/p", 404)
+    source = FakeSource(of_schedulers("a", "b"), {("a", "/explain/ns/p"): missing})
+
+    with pytest.raises(ReadError, match=r"^the scheduler: there is no Pod ns/p$"):
+        explanation(source, "ns", "p")
+
+
+def test_without_a_scheduler_the_sentence_says_what_was_looked_for() -> None:
+    """The label is what an operator can check."""
+    with pytest.raises(ReadError, match=r"no Pod with the label .*=hami-scheduler is running"):
+        explanation(FakeSource(of_schedulers()), "ns", "p")
+
+
+def test_scheduler_without_our_port_is_said_to_be_anothers() -> None:
+    """HAMi's scheduler explains nothing."""
+    source = FakeSource({"/api/v1/pods": {"items": [a_service("scheduler", "a", metrics=9395)]}})
+
+    with pytest.raises(ReadError, match="no port called explain: they are HAMi's or of an older chart"):
+        explanation(source, "ns", "p")
+
+
+def test_answer_that_is_no_json_is_one_sentence() -> None:
+    """Something else may listen there."""
+    source = FakeSource(of_schedulers("a"), {("a", "/explain/ns/p"): b"<html>"})
+
+    with pytest.raises(ReadError, match="the answer of Pod hami/a is not JSON"):
+        explanation(source, "ns", "p")
+
+
+def test_refused_pod_has_its_cause_and_its_changes() -> None:
+    """In the scheduler's order."""
+    report = {
+        "verdict": "refused",
+        "summary": "0 of 1 nodes: 1 is cordoned",
+        "node": None,
+        "changes": [{"kind": "cordon", "what": "with GPU-a on node n1 uncordoned", "node": "n1"}],
+    }
+
+    expected = Remedy("0 of 1 nodes: 1 is cordoned", ("with GPU-a on node n1 uncordoned (node n1)",), "")
+    assert expected == remedies(report)
+
+
+def test_pod_that_fits_by_now_has_its_node() -> None:
+    """It will be scheduled."""
+    assert Remedy("", (), "n1") == remedies({"verdict": "fits", "summary": "fits", "node": "n1", "changes": []})
+
+
+@pytest.mark.parametrize(("amount", "text"), [(None, "-"), (0.0, "0s"), (61, "1m1s"), (3600, "1h"), (90061, "1d1h")])
+def test_spans_are_short(amount: float | None, text: str) -> None:
+    """Two units are enough."""
+    assert text == seconds(amount)

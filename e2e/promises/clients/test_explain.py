@@ -1,0 +1,89 @@
+"""
+`kubectl hami waiting`, `explain` and `simulate` answer as the scheduler itself, without a command in its container.
+"""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.client import asked
+from harness.cluster import Cluster
+from harness.embedded import EmbeddedCluster
+from harness.manifests import a_pod
+from testbed.waiting import eventually
+
+TOO_MUCH_MIB = 50_000
+"""No device of the cluster has so much."""
+SCHEDULER = Path(sys.executable).with_name("hami-scheduler")
+
+
+async def refused(cluster: Cluster, name: str = "large") -> None:
+    """Create a Pod that fits nowhere, and wait until the scheduler has said so."""
+    await cluster.create(a_pod(name, gpu=1, gpumem=TOO_MUCH_MIB))
+    await eventually(lambda: cluster.events(name), "the Pod has an Event")
+
+
+async def test_waiting_names_the_pod_its_cause_and_what_would_help(cluster: Cluster) -> None:
+    """The three things that one asks of a Pod that waits."""
+    await refused(cluster)
+
+    answer = await asked(cluster, "waiting", "-n", cluster.namespace)
+
+    [heads, row] = answer.output.splitlines()
+    assert ["NAMESPACE", "POD", "AGE", "CAUSE"] == heads.split()[:4]
+    assert [cluster.namespace, "large"] == row.split()[:2]
+    assert f"lack {TOO_MUCH_MIB} MiB on any NVIDIA device" in row
+    assert f"instead of {TOO_MUCH_MIB} in container main" in row
+    assert (0, "") == (answer.code, answer.errors)
+
+
+@pytest.mark.embedded_only
+async def test_explain_has_the_words_of_the_schedulers_own_command(cluster: EmbeddedCluster) -> None:
+    """Both lay out the same report in the same way."""
+    await refused(cluster)
+    own = await asyncio.create_subprocess_exec(
+        *(str(SCHEDULER), "explain", "large", "-n", cluster.namespace, "--server", cluster.explain_url),
+        stdout=asyncio.subprocess.PIPE,
+    )
+
+    answer = await asked(cluster, "explain", "large", "-n", cluster.namespace)
+
+    assert (await own.communicate())[0].decode() == answer.output
+    assert (1, "") == (answer.code, answer.errors)
+
+
+async def test_simulate_says_what_a_manifest_would_get(cluster: Cluster) -> None:
+    """Nothing is created."""
+    fits, refused_one = a_pod("fits", gpu=1, gpumem=1000), a_pod("large", gpu=1, gpumem=TOO_MUCH_MIB)
+    manifest = json.dumps({"kind": "List", "apiVersion": "v1", "items": [fits, refused_one]}).encode()
+
+    answer = await asked(cluster, "simulate", "-f", "-", "-o", "json", stdin=manifest)
+
+    assert ["fits", "refused"] == [report["verdict"] for report in json.loads(answer.output)]
+    assert 1 == answer.code
+    assert [] == (await cluster.api.list(f"/api/v1/namespaces/{cluster.namespace}/pods"))[0]
+
+
+async def test_pod_that_does_not_exist_is_one_sentence(cluster: Cluster) -> None:
+    """And not an answer."""
+    answer = await asked(cluster, "explain", "nobody", "-n", cluster.namespace)
+
+    sentence = f"kubectl hami explain: the scheduler: there is no Pod {cluster.namespace}/nobody\n"
+    assert (2, "", sentence) == (answer.code, answer.output, answer.errors)
+
+
+@pytest.mark.embedded_only
+async def test_without_a_scheduler_waiting_still_says_who_waits(cluster: EmbeddedCluster) -> None:
+    """The Event has the cause; only what would help is unknown."""
+    await refused(cluster)
+    await cluster.kill("scheduler")
+
+    answer = await asked(cluster, "waiting", "-n", cluster.namespace)
+
+    assert f"lack {TOO_MUCH_MIB} MiB on any NVIDIA device" in answer.output
+    [error] = answer.errors.splitlines()
+    assert error.startswith("kubectl hami: what would help is unknown: Pod hami/hami-scheduler")
+    await cluster.heal()
