@@ -100,7 +100,8 @@ def test_down_without_a_cluster_does_nothing(tmp_path: Path) -> None:
 
 def test_folder_that_other_code_left_is_used_from_the_start(tmp_path: Path) -> None:
     """Its record cannot be read, and its machines have ended. One line says what happens."""
-    folder, said = tmp_path / "cluster", []
+    folder = tmp_path / "cluster"
+    said: list[str] = []
     (folder / "node-z").mkdir(parents=True)
     (folder / FILE).write_text('{"nodes": {"node-z": {"index": 1, "hardware": {"unknown": 1}}}}')
     cluster = ControlPlane(folder)

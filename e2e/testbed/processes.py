@@ -6,32 +6,25 @@ run ends what an earlier one left running, or takes its place, and never ends an
 Must never know what the processes do.
 """
 
-import ctypes
 import json
 import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from minicluster.pids import start_ticks
 
 TERMINATE_SECONDS = 10.0
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None)
+_ENDING_WITH_US = ("setpriv", "--pdeathsig", "TERM", "--")
+"""
+A program of util-linux: the kernel ends the command after it (SIGTERM) with the thread that started it.
 
-
-def _ending_with(parent: int) -> Callable[[], None]:
-    """Return a function for a child to call between fork and exec, so that it ends with *parent*."""
-
-    def ask_kernel() -> None:
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:
-            os._exit(1)
-
-    return ask_kernel
+A `preexec_fn` would do the same between fork and exec. But gRPC and others have threads, and a fork may then find a
+lock taken that nobody releases.
+"""
 
 
 @dataclass
@@ -53,13 +46,12 @@ class Process:
         """
         with self.log.open("ab") as log:
             self.popen = subprocess.Popen(
-                self.argv,
+                (*(() if self.outlives_us else _ENDING_WITH_US), *self.argv),
                 env={**os.environ, **self.environment},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=None if self.outlives_us else _ending_with(os.getpid()),  # noqa: PLW1509 # one system call
             )
 
     @property

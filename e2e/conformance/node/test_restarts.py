@@ -10,7 +10,7 @@ import pytest_asyncio
 from conformance.peers.clusters import NODE, Peer
 from conformance.peers.objects import Api
 from conformance.peers.plugins import SECONDS, Host, host
-from testbed.waiting import eventually
+from testbed.waiting import NotInTimeError, eventually
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -37,7 +37,11 @@ async def answers(node: Host) -> None:
         writer.close()
         return True
 
-    await eventually(does, seconds=SECONDS)
+    try:
+        await eventually(does, seconds=SECONDS)
+    except NotInTimeError as error:
+        error.add_note(f"The end of the kubelet's log:\n{node.peer.kubelet_log()}")
+        raise
 
 
 async def test_running_containers(node: Host) -> None:

@@ -6,6 +6,7 @@ Owns how each is started and where its parts are. A test must never depend on wh
 
 import asyncio
 import ctypes
+import shutil
 import socket
 import sys
 import time
@@ -33,6 +34,7 @@ class Peer(ABC):
     kubeconfig: Path
     """For processes of this machine."""
     kubectl: list[str]
+    """The command; empty if this machine has none."""
     scheduler: list[str]
     """The command of one more kube-scheduler, without `--kubeconfig` and `--config`."""
     device_plugins: Path
@@ -68,6 +70,10 @@ class Peer(ABC):
     def start_kubelet(self) -> None:
         """Start the Node's kubelet again."""
 
+    @abstractmethod
+    def kubelet_log(self) -> str:
+        """Return the end of the kubelet's log."""
+
 
 class EmbeddedPeer(Peer):
     """The processes of `minicluster`."""
@@ -80,7 +86,7 @@ class EmbeddedPeer(Peer):
         self._root = folder / NODE
         self.shared = folder
         self.kubeconfig = folder / "kubeconfig"
-        self.kubectl = ["kubectl"]
+        self.kubectl = ["kubectl"] if shutil.which("kubectl") else []
         self.scheduler = [sys.executable, "-m", "minicluster", "kube-scheduler"]
         self.device_plugins = self._root / "device-plugins"
         self.pod_resources = self._root / "pod-resources"
@@ -120,6 +126,10 @@ class EmbeddedPeer(Peer):
     def start_kubelet(self) -> None:
         """Start it again with the same flags."""
         self._supervisor.restart("kubelet")
+
+    def kubelet_log(self) -> str:
+        """Return the end of its log."""
+        return self._supervisor.processes["kubelet"].tail()
 
 
 async def _registered(kubeconfig: Path) -> None:
@@ -185,6 +195,10 @@ class RealPeer(Peer):
     def start_kubelet(self) -> None:
         """Start the kubelet again."""
         self._plane.node(NODE).start_kubelet()
+
+    def kubelet_log(self) -> str:
+        """Return the end of its log."""
+        return self._plane.node(NODE).kubelet_log()
 
 
 def _listen_beside(pid: int | None) -> socket.socket:

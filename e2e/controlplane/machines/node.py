@@ -42,6 +42,10 @@ class Node:
         """Start the kubelet if it does not run."""
         self.machine.serve_again()
 
+    def kubelet_log(self) -> str:
+        """Return the end of the kubelet's log."""
+        return self.machine.tail("kubelet")
+
     def restart(self) -> None:
         """Cut the power and boot: all processes are killed, /run and /tmp are lost."""
         self.machine.kill()

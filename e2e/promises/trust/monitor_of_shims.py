@@ -1,8 +1,9 @@
 """
 Run the monitor for a Node of the embedded cluster, whose containers have no control groups.
 
-It is the command `hami-monitor`, except that it tells the container of a process from the shim that started it. The
-variable KUBELET_ROOT names the folder of the kubelet.
+It is the command `hami-monitor`, except that it tells the container of a process from the shim that started it, and
+takes its pid namespace for the Node's, as the fake driver does. The variable KUBELET_ROOT names the folder of the
+kubelet.
 """
 
 import json
@@ -41,7 +42,7 @@ def main() -> int:
     """Run it and return its exit code."""
     config = read_config(sys.argv[1:], os.environ)
     logs.configure(config.verbosity)
-    return process.run(lambda: run(config, Processes(container_of)), NAME)
+    return process.run(lambda: run(config, Processes(container_of, has_nodes_pids=True)), NAME)
 
 
 if __name__ == "__main__":

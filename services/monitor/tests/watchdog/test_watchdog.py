@@ -20,7 +20,6 @@ from hami_monitor.decide.containers import ContainerKey
 from hami_monitor.decide.watchdog.confirmation import QUIET_SECONDS
 from hami_monitor.decide.watchdog.control_groups import ContainerGroup
 from hami_monitor.decide.watchdog.findings import Kind
-from hami_monitor.serve import watchdog as module
 from hami_monitor.serve.driver_watch import DriverWatch
 from hami_monitor.serve.monitor import Monitor
 from hamicommon.runtime.kube import Kube
@@ -57,11 +56,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-async def monitor(
-    hook_path: HookPath, pod_server: PodServer, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Monitor]:
+async def monitor(hook_path: HookPath, pod_server: PodServer, tmp_path: Path, clock: Clock) -> AsyncIterator[Monitor]:
     """Yield a monitor of a Node whose processes are all of container `main` of the Pod `u1`."""
-    monkeypatch.setattr(module, "has_nodes_pids", lambda: True)
     pod = a_pod(granted=f"{GPU_A},NVIDIA,3000,0:;")
     pod["status"]["containerStatuses"] = [{"name": "main", "containerID": "containerd://c1"}]
     pod_server.put(pod)
@@ -70,7 +66,7 @@ async def monitor(
         events = Events(kube)
         running = [asyncio.create_task(one.run()) for one in (pods, events)]
         await pods.synced.wait()
-        processes = Processes(lambda _pid: ContainerGroup("u1", "c1"))
+        processes = Processes(lambda _pid: ContainerGroup("u1", "c1"), has_nodes_pids=True)
         monitor = Monitor(Config("n1", str(hook_path.path)), pods, Node(kube, "n1"), Driver(), processes, events, clock)
         yield monitor
         monitor.close()
@@ -232,13 +228,13 @@ async def test_process_counted_in_a_region_made_since_the_last_round_is_no_findi
 
 
 async def test_monitor_without_the_nodes_pids_judges_nothing(
-    monitor: Monitor, sleeper: int, pod_server: PodServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monitor: Monitor, sleeper: int, pod_server: PodServer, tmp_path: Path
 ) -> None:
     """The driver's pids would mean other processes there."""
-    monkeypatch.setattr(module, "has_nodes_pids", lambda: False)
     async with await Kube.connect(str(pod_server.kubeconfig(tmp_path)), "test") as kube:
         config = Config("n1", str(tmp_path))
-        blind = Monitor(config, Pods(kube, "n1"), Node(kube, "n1"), Driver(), Processes(), Events(kube))
+        processes = Processes(has_nodes_pids=False)
+        blind = Monitor(config, Pods(kube, "n1"), Node(kube, "n1"), Driver(), processes, Events(kube))
 
         assert not await blind.watchdog.look([a_device({sleeper: 100})])
         assert [False, True] == [one.status().watchdog.is_active for one in (blind, monitor)]

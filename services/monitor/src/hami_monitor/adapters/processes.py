@@ -31,7 +31,7 @@ _EXITING = 0x4
 """Source: https://github.com/torvalds/linux/blob/v6.12/include/linux/sched.h (PF_EXITING)"""
 
 
-def has_nodes_pids() -> bool:
+def is_in_nodes_pid_namespace() -> bool:
     """Return whether this process is in the Node's pid namespace, whose pids the driver reports."""
     return Path("/proc/self/ns/pid").stat().st_ino == _INITIAL_PID_NAMESPACE
 
@@ -49,8 +49,14 @@ def container_of(pid: int) -> ContainerGroup | None:
 class Processes:
     """The processes that were listed last."""
 
-    def __init__(self, find_container: Callable[[int], ContainerGroup | None] = container_of) -> None:
-        """Use *find_container* to tell the container of a pid."""
+    def __init__(
+        self,
+        find_container: Callable[[int], ContainerGroup | None] = container_of,
+        has_nodes_pids: bool | None = None,
+    ) -> None:
+        """Use *find_container* to tell the container of a pid. If *has_nodes_pids* is None, ask the kernel."""
+        self.has_nodes_pids = is_in_nodes_pid_namespace() if has_nodes_pids is None else has_nodes_pids
+        """Whether the pids that the driver reports are those of the same processes here."""
         self._find_container = find_container
         self._worker = Worker("/proc")
         self._maps_worker = Worker("/proc/PID/maps")

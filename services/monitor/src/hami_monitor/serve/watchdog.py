@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 import structlog
 
 from hami_monitor.adapters.kube import Events, Pods
-from hami_monitor.adapters.processes import Processes, has_nodes_pids
+from hami_monitor.adapters.processes import Processes
 from hami_monitor.config import Config
 from hami_monitor.decide.containers import ContainerKey
 from hami_monitor.decide.host import HostDevice
@@ -64,7 +64,7 @@ class Watchdog:
         self._reported: Mapping[Finding, float] = {}
         self._problems: dict[str, str] = {}
         """What the kernel does not answer now, by what was asked."""
-        self._is_active = config.has_watchdog and has_nodes_pids()
+        self._is_active = config.has_watchdog and processes.has_nodes_pids
         if config.has_watchdog and not self._is_active:
             logger.warning("No watchdog: the monitor is not in the Node's pid namespace (hostPID)")
 
