@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hami_device_plugin.adapters.checkpoint import CheckpointError, decode_checkpoint, read_checkpoint
+from hami_device_plugin.adapters.checkpoint import Checkpoint, CheckpointError, decode_checkpoint, read_checkpoint
 
 
 @pytest.mark.parametrize(
@@ -40,3 +40,31 @@ def test_missing_checkpoint_is_named(host: Path) -> None:
     """The message has the path."""
     with pytest.raises(CheckpointError, match=f"kubelet checkpoint {host}/x: No such file"):
         read_checkpoint(host / "x")
+
+
+def test_checkpoint_is_decoded_only_when_it_has_changed(host: Path) -> None:
+    """A kubelet that starts many containers is asked often, and writes the file only for a new allocation."""
+    path, text = (
+        host / "x",
+        b'{"Data":{"PodDeviceEntries":[{"PodUID":"%s","ContainerName":"c","ResourceName":"r",'
+        b'"DeviceIDs":["a"],"AllocResp":""}]},"Checksum":1}',
+    )
+    checkpoint = Checkpoint(path)
+    path.write_bytes(text % b"u")
+    first = checkpoint.read()
+    assert first is checkpoint.read()
+
+    path.write_bytes(text % b"v")
+
+    assert ["u", "v"] == [entries[0].pod_uid for entries in (first, checkpoint.read())]
+
+
+def test_checkpoint_that_became_unreadable_is_an_error(host: Path) -> None:
+    """What it said before does not count."""
+    (host / "x").write_bytes(b'{"Data":{"PodDeviceEntries":[]}}')
+    checkpoint = Checkpoint(host / "x")
+    checkpoint.read()
+    (host / "x").write_bytes(b"{}")
+
+    with pytest.raises(CheckpointError, match=f"kubelet checkpoint {host}/x: unknown form"):
+        checkpoint.read()

@@ -69,10 +69,10 @@ async def test_process_killed_between_allocate_and_start_is_replaced(
 
 
 @needs_fake_driver
-async def test_process_killed_while_it_asks_for_the_owner_leaves_nothing(
+async def test_process_killed_while_it_asks_for_the_owner_prepares_nothing(
     host: Path, api: ApiServer, kubelet: Kubelet
 ) -> None:
-    """There is no spec and no directory."""
+    """There is no spec and no region."""
     api.put("nodes", a_node())
     api.put("pods", a_pod("p", f"{A100},NVIDIA,700,5:;", "main=1"))
     async with PluginProcess(host, api, kubelet) as first:
@@ -86,7 +86,7 @@ async def test_process_killed_while_it_asks_for_the_owner_leaves_nothing(
         await asyncio.gather(started, return_exceptions=True)
 
         assert {} == first.specs()
-        assert not (host / "hook/vgpu/containers").exists()
+        assert [] == list((host / "hook/vgpu/containers").glob("*/*.cache"))
 
 
 @needs_fake_driver

@@ -105,6 +105,22 @@ async def test_each_container_gets_its_own_share_whatever_the_order(
     assert first.cdi_devices[0].name != second.cdi_devices[0].name
 
 
+async def test_directory_is_made_ahead_when_the_pod_is_bound(host: Path, api: ApiServer, kubelet: Kubelet) -> None:
+    """Before the kubelet calls. A Pod without a grant, and one that runs, get none."""
+    api.put("nodes", a_node())
+    containers = host / "hook/vgpu/containers"
+    runs = a_pod("r", f"{A100},NVIDIA,1000,10:;", "main=1")
+    api.put("pods", runs | {"status": {"phase": "Running"}})
+    api.put("pods", a_pod("w", "", "main=0"))
+    async with PluginProcess(host, api, kubelet) as plugin:
+        await plugin.serving()
+        api.put("pods", a_pod("a", f"{A100},NVIDIA,1000,10:;", "main=1"))
+
+        await plugin.until(lambda: len(list(containers.glob("uid-a_main/*"))) == 2)
+
+    assert [containers / "uid-a_main"] == list(containers.iterdir())
+
+
 async def test_pod_is_confirmed_with_one_patch(host: Path, api: ApiServer, kubelet: Kubelet) -> None:
     """Phase, consumed allocation and label arrive together; a second container writes nothing."""
     api.put("nodes", a_node())

@@ -13,7 +13,9 @@ from device_plugin_capabilities import call_in_child
 from hami_device_plugin.adapters.files import SELINUX, label_for_containers
 from hami_device_plugin.adapters.regions import (
     REGION_BYTES_MAX,
+    SPARE,
     cut_regions,
+    make_ahead,
     prepare_directory,
     prepare_region,
     was_used,
@@ -235,6 +237,72 @@ def test_limits_are_read_only_for_the_container_and_beside_the_region(region: Pa
     assert (directory, b"second\n") == (region.parent.stat().st_ino, file.read_bytes())
     assert file.stat().st_ino != old
     assert (0o755, 0o644) == tuple(path.stat().st_mode & 0o777 for path in (file.parent, file))
+
+
+def made_ahead(host: Path) -> tuple[Path, dict[str, int]]:
+    """Return the region of a container whose directory was made ahead, and the inode of each of its files."""
+    region = host / "containers/uid_c/r.cache"
+    make_ahead(region.parent)
+    return region, {path.name: path.stat().st_ino for path in region.parent.iterdir()}
+
+
+def test_files_made_ahead_become_those_of_the_container(host: Path) -> None:
+    """The start creates no file, which costs most of what it does, and leaves the same as without them."""
+    region, inodes = made_ahead(host)
+    assert {SPARE, "limits"} == inodes.keys()
+
+    prepare_region(region)
+    write_limits(region.parent, b"granted\n")
+
+    assert ["limits", "r.cache"] == names(region.parent)
+    assert (inodes[SPARE], inodes["limits"]) == (region.stat().st_ino, (region.parent / "limits").stat().st_ino)
+    assert (b"", b"granted\n") == (region.read_bytes(), (region.parent / "limits").read_bytes())
+    modes = [path.stat().st_mode & 0o777 for path in (region.parent, region, region.parent / "limits")]
+    assert [0o755, 0o666, 0o644] == modes
+
+
+@pytest.mark.parametrize("missing", [SPARE, "limits"])
+def test_start_makes_what_was_not_made_ahead(missing: str, host: Path) -> None:
+    """The plugin may have been killed between two files."""
+    region, _ = made_ahead(host)
+    (region.parent / missing).unlink()
+
+    prepare_region(region)
+    write_limits(region.parent, b"granted\n")
+
+    assert ["limits", "r.cache"] == names(region.parent)
+    assert (b"", b"granted\n") == (region.read_bytes(), (region.parent / "limits").read_bytes())
+
+
+def test_directory_of_a_container_that_ran_is_not_made_ahead(region: Path) -> None:
+    """It has all it needs, and the container may still run."""
+    make_ahead(region.parent)
+
+    assert (["r.cache"], b"12345678") == (names(region.parent), region.read_bytes())
+
+
+@pytest.mark.parametrize("name", [SPARE, "limits"])
+@pytest.mark.parametrize("kind", ["symlink", "hardlink", "fifo"])
+def test_trap_in_place_of_a_file_made_ahead_is_removed(kind: str, name: str, host: Path) -> None:
+    """A container under the lock had such a directory, and may make it look like the plugin's."""
+    region, _ = made_ahead(host)
+    victim, trap = host / "victim", region.parent / name
+    victim.touch()
+    trap.unlink()
+    match kind:
+        case "symlink":
+            trap.symlink_to(victim)
+        case "hardlink":
+            trap.hardlink_to(victim)
+        case _:
+            os.mkfifo(trap)
+
+    prepare_region(region)
+    write_limits(region.parent, b"granted\n")
+
+    assert b"" == victim.read_bytes()
+    assert ["limits", "r.cache"] == names(region.parent)
+    assert (1, b"granted\n") == (region.stat().st_nlink, (region.parent / "limits").read_bytes())
 
 
 def test_limits_that_a_kill_interrupted_leave_nothing(region: Path) -> None:

@@ -11,6 +11,7 @@ Source: https://github.com/kubernetes/kubernetes/blob/v1.34.4/pkg/kubelet/cm/dev
 import base64
 import binascii
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from hamicommon.runtime.kubelet_api._proto import deviceplugin_v1beta1_pb2 as ap
 
 FILE_NAME = "kubelet_internal_checkpoint"
 """Beside kubelet.sock, a constant of the kubelet."""
+ANSWERS_KEPT = 1024
+"""More than the containers with devices of a Node: a kubelet has 110 Pods unless its settings say otherwise."""
 
 
 class CheckpointError(HamiError):
@@ -36,14 +39,28 @@ def read_checkpoint(path: Path) -> tuple[Entry, ...]:
     Raises:
         CheckpointError: the file cannot be read or decoded.
     """
-    try:
-        text = path.read_bytes()
-    except OSError as error:
-        raise CheckpointError(f"kubelet checkpoint {path}: {error.strerror}") from error
-    try:
-        return decode_checkpoint(text)
-    except CheckpointError as error:
-        raise CheckpointError(f"kubelet checkpoint {path}: {error}") from error
+    return _decoded(path, _text(path))
+
+
+class Checkpoint:
+    """The checkpoint at one path, which is decoded again only when its text has changed."""
+
+    def __init__(self, path: Path) -> None:
+        """Read *path* at each call of `read`."""
+        self._path = path
+        self._decoded: tuple[bytes, tuple[Entry, ...]] = (b"", ())
+
+    def read(self) -> tuple[Entry, ...]:
+        """
+        Return the entries.
+
+        Raises:
+            CheckpointError: the file cannot be read or decoded.
+        """
+        text = _text(self._path)
+        if text != self._decoded[0]:
+            self._decoded = (text, _decoded(self._path, text))
+        return self._decoded[1]
 
 
 def check_form(path: Path) -> None:
@@ -82,16 +99,40 @@ def decode_checkpoint(text: bytes) -> tuple[Entry, ...]:
         raise CheckpointError(f"unknown form: {error!r}") from error
 
 
+def _text(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise CheckpointError(f"kubelet checkpoint {path}: {error.strerror}") from error
+
+
+def _decoded(path: Path, text: bytes) -> tuple[Entry, ...]:
+    try:
+        return decode_checkpoint(text)
+    except CheckpointError as error:
+        raise CheckpointError(f"kubelet checkpoint {path}: {error}") from error
+
+
 def _entry(row: Mapping[str, Any]) -> Entry:
-    answer = api.ContainerAllocateResponse.FromString(base64.b64decode(row["AllocResp"] or "", validate=True))
+    cdi_devices, host_paths = _answer(row["AllocResp"] or "")
     return Entry(
         pod_uid=row["PodUID"],
         container=row["ContainerName"],
         resource=row["ResourceName"],
         replicas=frozenset(_replicas(row["DeviceIDs"])),
-        cdi_devices=tuple(dict.fromkeys((*(device.name for device in answer.cdi_devices), *_annotated(answer)))),
-        host_paths=frozenset(mount.host_path for mount in answer.mounts),
+        cdi_devices=cdi_devices,
+        host_paths=host_paths,
     )
+
+
+@lru_cache(ANSWERS_KEPT)
+def _answer(text: str) -> tuple[tuple[str, ...], frozenset[str]]:
+    """
+    Return the CDI devices and the host paths of the mounts in an Allocate answer, which the kubelet keeps as it is.
+    """
+    answer = api.ContainerAllocateResponse.FromString(base64.b64decode(text, validate=True))
+    devices = (*(device.name for device in answer.cdi_devices), *_annotated(answer))
+    return tuple(dict.fromkeys(devices)), frozenset(mount.host_path for mount in answer.mounts)
 
 
 def _annotated(answer: Any) -> list[str]:

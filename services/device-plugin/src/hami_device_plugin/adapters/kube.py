@@ -75,6 +75,8 @@ class NodeKube:
         """Set at each change of the Node or a Pod; the waiting task clears it."""
         self.to_announce = asyncio.Event()
         """Set when the Node's annotations may be out of date; the waiting task clears it."""
+        self.pods_changed = asyncio.Event()
+        """Set at each change of a Pod; the waiting task clears it."""
         self._arrival = asyncio.Event()
         """Set at the next change of a Pod; a new event then replaces it."""
         self._node_change = asyncio.Event()
@@ -371,6 +373,7 @@ class NodeKube:
 
     def _announce(self) -> None:
         self.changed.set()
+        self.pods_changed.set()
         self._arrival.set()
         self._arrival = asyncio.Event()
 

@@ -2,7 +2,8 @@
 Prepare the directory of a container that starts, and bound its region file.
 
 A container whose grant travels in a CDI spec can write one file of its directory, the region, and read the other, its
-limits. So the directory holds nothing else, and costs the same at each start. Under the node lock the container
+limits. So the directory holds nothing else, and costs the same at each start. New files cost most of that, so they may
+be made before the kubelet calls; a start makes what is missing. Under the node lock the container
 gets the directory itself, writable, as HAMi does it. An earlier container may have left anything in such a directory,
 so nothing here follows a link.
 Neighbours: `hamicommon.runtime.removal` deletes what was left, `identity` and `lock` call.
@@ -25,10 +26,30 @@ REGION_BYTES_MAX = 16 * 2**20
 """A region is 2 MiB; a larger file under its name is not one."""
 REGION_MODE = 0o666
 DIRECTORY_MODE = 0o755
+LIMITS_MODE = 0o644
+SPARE = "next"
+"""A region file that has no name yet."""
 _NAMES_MAX = 8
 """How many names of one directory are looked at; ours has one, HAMi's three."""
 _EXISTING = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = _EXISTING | os.O_CREAT | os.O_EXCL
+
+
+def make_ahead(directory: Path) -> None:
+    """
+    Make the *directory* of a container that has never started, with a region and limits to be filled; else do nothing.
+
+    At the same time the container may be prepared, which uses any of these files, and makes what it does not find.
+    """
+    try:
+        directory.mkdir(mode=DIRECTORY_MODE, parents=True)
+    except FileExistsError:
+        return
+    with suppress(FileExistsError):
+        _create(directory / SPARE)
+        os.close(os.open(directory / LIMITS, _NEW, LIMITS_MODE))
+    for path in (directory, directory / SPARE, directory / LIMITS):
+        label_for_containers(path)
 
 
 def prepare_region(file: Path) -> None:
@@ -40,7 +61,7 @@ def prepare_region(file: Path) -> None:
     """
     if not _is_for_one_file(file):
         _renew(file)
-    if not _clear(file):
+    if not _clear(file) and not _use_spare(file):
         set_aside(file, file.parent.parent)
         _create(file)
     label_for_containers(file.parent)
@@ -54,8 +75,10 @@ def write_limits(directory: Path, content: bytes) -> None:
     The container has the directory, read-only, so a file that is renamed into it reaches running programs. Every start
     writes it again.
     """
-    write_atomically(directory / LIMITS, content, is_durable=False)
-    label_for_containers(directory / LIMITS)
+    file = directory / LIMITS
+    if not _fill(file, content):
+        write_atomically(file, content, is_durable=False)
+    label_for_containers(file)
 
 
 def prepare_directory(directory: Path) -> None:
@@ -99,8 +122,8 @@ def cut_regions(containers: Path) -> list[str]:
 
 def _is_for_one_file(file: Path) -> bool:
     """
-    Return whether the directory of *file* was made for it: at most the limits are beside it, and only this user can
-    change it.
+    Return whether the directory of *file* was made for it: at most the limits and a spare region are beside it, and
+    only this user can change it.
 
     A process that was killed may have left a temporary file, too.
     """
@@ -110,8 +133,8 @@ def _is_for_one_file(file: Path) -> bool:
             return False
         with os.scandir(file.parent) as entries:
             return all(
-                entry.name == file.name or (entry.name == LIMITS and entry.is_file(follow_symlinks=False))
-                for entry in islice(entries, 3)
+                entry.name == file.name or (entry.name in (LIMITS, SPARE) and entry.is_file(follow_symlinks=False))
+                for entry in islice(entries, 4)
             )
     except FileNotFoundError:
         return False
@@ -138,7 +161,7 @@ def _clear(file: Path) -> bool:
         return False
     try:
         status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1 or status.st_size > REGION_BYTES_MAX:
+        if not _is_lone_file(status) or status.st_size > REGION_BYTES_MAX:
             return False
         if stat.S_IMODE(status.st_mode) != REGION_MODE:
             os.fchmod(descriptor, REGION_MODE)
@@ -148,6 +171,41 @@ def _clear(file: Path) -> bool:
     finally:
         os.close(descriptor)
     return True
+
+
+def _use_spare(file: Path) -> bool:
+    """Give the spare region of the directory the name *file*; return False unless that is then a region."""
+    try:
+        (file.parent / SPARE).rename(file)
+    except OSError:
+        return False
+    return _clear(file)
+
+
+def _fill(file: Path, content: bytes) -> bool:
+    """
+    Write *content* into *file* if it is empty, so that no program can have read it; return whether it was.
+
+    If this process is killed meanwhile, the next start finds other contents, and replaces the file.
+    """
+    try:
+        descriptor = os.open(file, _EXISTING)
+    except OSError:
+        return False
+    try:
+        status = os.fstat(descriptor)
+        if not _is_lone_file(status) or status.st_size or status.st_uid != os.geteuid():
+            return False
+        if stat.S_IMODE(status.st_mode) != LIMITS_MODE:
+            os.fchmod(descriptor, LIMITS_MODE)
+        return os.write(descriptor, content) == len(content)
+    finally:
+        os.close(descriptor)
+
+
+def _is_lone_file(status: os.stat_result) -> bool:
+    """Return whether *status* is that of a regular file with one name."""
+    return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
 
 
 def _create(file: Path) -> None:
@@ -171,8 +229,7 @@ def _regions(containers: Path) -> Iterator[Path]:
 def _cut(path: Path) -> bool:
     descriptor = os.open(path, _EXISTING)
     try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
+        if not _is_lone_file(os.fstat(descriptor)):
             return False
         os.ftruncate(descriptor, REGION_BYTES_MAX)
         return True

@@ -17,7 +17,7 @@ import structlog
 
 from hami_device_plugin import __version__
 from hami_device_plugin.adapters import library
-from hami_device_plugin.adapters.checkpoint import FILE_NAME, CheckpointError, read_checkpoint
+from hami_device_plugin.adapters.checkpoint import FILE_NAME, Checkpoint, CheckpointError
 from hami_device_plugin.adapters.generator import roots
 from hami_device_plugin.adapters.kube import NodeKube
 from hami_device_plugin.adapters.kubelet import PodResources
@@ -27,7 +27,7 @@ from hami_device_plugin.decide.cdi.strategy import Strategy
 from hami_device_plugin.decide.confirmation import confirmation
 from hami_device_plugin.decide.inventory import FoundDevice
 from hami_device_plugin.decide.mode import Mode
-from hami_device_plugin.decide.owner import OwnerError
+from hami_device_plugin.decide.owner import Entry, OwnerError
 from hami_device_plugin.decide.pending import hint
 from hami_device_plugin.decide.pods import Pod
 from hami_device_plugin.decide.replicas.preference import Preference, PreferredRequest
@@ -154,9 +154,14 @@ class Calls:
             self._metrics.pod_confirmations.labels("ok").inc()
 
     def _identity(self, config: Config, policy: GrantPolicy, offered: Sequence[Device]) -> IdentityAllocator:
-        checkpoint = config.plugin_directory / FILE_NAME
+        checkpoint = Checkpoint(config.plugin_directory / FILE_NAME)
+
+        async def entries() -> Sequence[Entry]:
+            # Without a thread: the kubelet has just written the file, so that it is in memory.
+            return checkpoint.read()
+
         access = KubeletAccess(
-            entries=SharedRead(lambda: asyncio.to_thread(read_checkpoint, checkpoint), CHECKPOINT_PAUSE_SECONDS),
+            entries=SharedRead(entries, CHECKPOINT_PAUSE_SECONDS),
             listed=SharedRead(self._resources.listed, LIST_PAUSE_SECONDS),
             pod=self._view.wait_pod,
             library=lambda: _host_library(config),

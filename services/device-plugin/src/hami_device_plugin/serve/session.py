@@ -31,6 +31,7 @@ from hami_device_plugin.decide.mig.offer import with_offers
 from hami_device_plugin.decide.mode import AUTO, IDENTITY, LOCK, Mode, choose, versions
 from hami_device_plugin.decide.replicas.ids import Replica, replicas
 from hami_device_plugin.metrics import Metrics
+from hami_device_plugin.serve.ahead import Ahead
 from hami_device_plugin.serve.calls import Calls, grant_policy
 from hami_device_plugin.serve.card_loop import CardLoop, Conditions
 from hami_device_plugin.serve.driver import Driver
@@ -237,6 +238,8 @@ class Session:
             self._prepare(mode)
             self._server = await self._start_server()
             group.create_task(self._node_loop.reconcile(lambda: self._devices, self._cards.annotations))
+            if mode.is_identity and self._mig is None:
+                group.create_task(Ahead(self._config, self._vendor, self._view).run())
             group.create_task(self._node_loop.keep_library())
             group.create_task(self._node_loop.keep_directories())
             group.create_task(self._watch_node())

@@ -1,0 +1,76 @@
+"""
+Make the directories of containers before the kubelet calls, while their images are pulled.
+
+The watch shows a Pod as soon as it is bound. Nothing depends on this: a start makes whatever is missing, and each
+directory is made once.
+Neighbours: `regions` has the directories, `identity` fills them, `session` starts the loop.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import structlog
+
+from hami_device_plugin.adapters.kube import NodeKube
+from hami_device_plugin.adapters.regions import make_ahead
+from hami_device_plugin.config.settings import Config
+from hami_device_plugin.decide.allocation import container_directory
+from hami_device_plugin.decide.inventory import is_instance
+from hami_device_plugin.decide.pods import AllocationError, Pod, granted_shares
+from hamicommon.vendor import Vendor
+
+PENDING = "Pending"
+
+logger = structlog.get_logger()
+
+
+class Ahead:
+    """The loop of one session that allocates by identity."""
+
+    def __init__(self, config: Config, vendor: Vendor, view: NodeKube) -> None:
+        """Follow the Pods of *view*."""
+        self._node = config.node_name
+        self._hook_path = config.hook_path
+        self._vendor = vendor
+        self._view = view
+        self._done: set[str] = set()
+        """UIDs of Pods that need nothing more."""
+
+    async def run(self) -> None:
+        """Make the directories of Pods that will start, until cancelled."""
+        while True:
+            self._view.pods_changed.clear()
+            directories = list(self._missing())
+            if directories:
+                await asyncio.to_thread(_make, directories)
+            await self._view.pods_changed.wait()
+
+    def _missing(self) -> Iterator[Path]:
+        """Yield the directory of each container of the Pods that were bound since the last call."""
+        self._done &= self._view.pods.keys()
+        for uid in self._view.pods.keys() - self._done:
+            pod = self._view.pods[uid]
+            if pod.phase not in ("", PENDING):
+                self._done.add(uid)
+            elif self._vendor.allocated_key in pod.annotations:
+                self._done.add(uid)
+                yield from self._directories(pod)
+
+    def _directories(self, pod: Pod) -> Iterator[Path]:
+        try:
+            granted = granted_shares(pod, self._node, self._vendor)
+        except AllocationError:
+            return  # The start says so.
+        for container, shares in granted.items():
+            if shares and not any(is_instance(share.uuid) for share in shares):
+                yield Path(container_directory(self._hook_path, pod.uid, container))
+
+
+def _make(directories: list[Path]) -> None:
+    for directory in directories:
+        try:
+            make_ahead(directory)
+        except OSError as error:
+            logger.info("A container's directory is not made ahead", error=str(error))
+            return
