@@ -1,50 +1,43 @@
 """
-Build the images of the services and of the tests' workloads into `build/images`, without an engine or a registry.
+Build the images of the services and of the tests' workloads, without a container engine, and push them.
 
-    tools/images.py [--tag TAG] [--arch ARCH] [--source CHECKOUT | --commit COMMIT] [--output FOLDER] [--rebuild]
-                    [NAME...]
+    tools/images.py [build] [--tag TAG] [--arch ARCH] [--source CHECKOUT | --commit COMMIT] [--output FOLDER]
+                    [--rebuild] [NAME...]
+    tools/images.py push REGISTRY [--arch ARCH]... [--kubernetes VERSION] [--kube-scheduler-from REGISTRY] [NAME...]
 
-An image is built once for the same input files, in any checkout and with any tag. Owns the list of images and the
-output. The Dockerfiles define the images. Building needs root, for buildah's storage and Debian's packages.
+An image is built once for the same input files, in any checkout and with any tag. Owns the output.
+The Dockerfiles define the images. Building needs root, for buildah's storage and Debian's packages.
 """
 
 import argparse
 import os
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
-import yaml
 from rich.console import Console
 from rich.table import Table
 
 from bootstrap import ROOT, fail, to_the_end
+from controlplane.programs.build import BuildError as ProgramError
 from image.base import BUILD, RUNTIME, make_python_image, python_image
 from image.build import build
-from image.buildah import Buildah, BuildError
+from image.buildah import Buildah, BuildError, last_step
+from image.catalogue import ARCHES, DOCKERFILES, OUR_ARCH, Wanted, bases, wanted
 from image.go_settings import go_options
 from image.pip_settings import pip_options
-from image.recipe import Recipe
 from image.store import Built, Store
+from publish.kube_scheduler import REPOSITORY, VersionError, built_version, cluster_version, plain
+from publish.kube_scheduler import make as make_kube_scheduler
+from publish.registry import Pushed, Registry, RegistryError
 from testbed.debian import PackageError, commands, ensure
 
-DOCKERFILES = {
-    "webhook": "services/webhook/Dockerfile",
-    "scheduler": "services/scheduler/Dockerfile",
-    "device-plugin": "services/device-plugin/Dockerfile",
-    "monitor": "services/monitor/Dockerfile",
-    "workloads": "e2e/workloads/Dockerfile",
-}
-"""The Dockerfile of each image, by the name of its archive."""
-WORKLOADS_TAG = "e2e"
-ARCHES = {"x86_64": "amd64", "aarch64": "arm64"}
-"""The names of architectures in OCI and Debian, by the kernel's names."""
-OUR_ARCH = ARCHES.get(os.uname().machine, os.uname().machine)
+PROGRESS_SECONDS = 20.0
 
 
 class Step:
@@ -57,45 +50,9 @@ class Step:
         print(f"images: {time.monotonic() - self._began:4.0f} s  {sentence}\n", end="", flush=True)
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """A requested image."""
-
-    recipe: Recipe
-    key: str
-    """The key of the recipe at the time of the request."""
-    reference: str
-    """The name in a Pod, e.g. `localhost/hami/webhook:0.1.0`."""
-
-    @property
-    def name(self) -> str:
-        """The name of its archive."""
-        return self.recipe.name
-
-
 def cache_folder() -> Path:
     """Return the folder of built images and of buildah's storage."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hami-images"
-
-
-def bases(name: str, arch: str) -> dict[str, tuple[tuple[str, ...], str]]:
-    """Return packages and architecture of the Python images of *name*, by arguments of its Dockerfile."""
-    ours = {"LIBRARY_IMAGE": (BUILD, OUR_ARCH)} if name == "device-plugin" else {}
-    return {"PYTHON_IMAGE": (RUNTIME, arch), "BUILD_IMAGE": (BUILD, arch), **ours}
-
-
-def wanted(name: str, source: Path, tag: str | None, arch: str = OUR_ARCH) -> Wanted:
-    """Return the image *name* of the checkout *source*. The default *tag* is the chart's version."""
-    version = chart_version(source)
-    images = tuple((argument, python_image(*base)) for argument, base in bases(name, arch).items())
-    recipe = Recipe(name, version, source, DOCKERFILES[name], images, arch)
-    tag = WORKLOADS_TAG if name == "workloads" else tag or version
-    return Wanted(recipe, recipe.key(), f"{recipe.repository}:{tag}")
-
-
-def chart_version(source: Path) -> str:
-    """Return the version of the services in the chart of a checkout."""
-    return str(yaml.safe_load((source / "charts/hami/Chart.yaml").read_text())["appVersion"])
 
 
 def prepare(arch: str, step: Callable[[str], None]) -> None:
@@ -137,13 +94,20 @@ def build_all(images: list[Wanted], store: Store, buildah: Buildah, output: Path
             with store.adding(image.name, image.key) as archive:
                 return build(image.recipe, image.key, buildah, options, archive, output / f"{image.name}.log")
 
+        for image in images:
+            (output / f"{image.name}.log").unlink(missing_ok=True)
         step(f"building {', '.join(image.name for image in images)}; {processors} at once")
         building = {pool.submit(into_store, image): image for image in images}
         try:
-            for done in as_completed(building):
-                step(f"built {building[done].name} in {done.result().seconds:.0f} s")
+            while building:
+                for done in wait(building, PROGRESS_SECONDS, FIRST_COMPLETED).done:
+                    image = building.pop(done)
+                    step(f"built {image.name} in {done.result().seconds:.0f} s; {len(building)} to go")
+                for image in building.values():
+                    if at := last_step(output / f"{image.name}.log"):
+                        step(f"building {image.name}: {at}")
         except BuildError as error:
-            raise BuildError(f"{building[done].name}: {error}") from error
+            raise BuildError(f"{image.name}: {error}") from error
         finally:
             pool.shutdown(cancel_futures=True)
 
@@ -160,38 +124,118 @@ def show(images: dict[str, Built]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="images", description="Build the images into OCI archives.")
-    parser.add_argument(
-        "names", nargs="*", metavar="NAME", help=f"image to build: {', '.join(DOCKERFILES)} (default: all)"
+    options = parse(sys.argv[1:])
+    known = [*DOCKERFILES, *([REPOSITORY] if options.command == "push" else [])]
+    unknown = sorted(set(options.names) - set(known))
+    if unknown:
+        fail(f"unknown image {', '.join(unknown)}; known are {', '.join(known)}")
+    names, step = options.names or known, Step()
+    try:
+        with source_of(options) as source:
+            if options.command == "push":
+                show_pushed(list(pushed(options, source, names, step)), options.registry)
+            else:
+                images = [wanted(name, source, options.tag, options.arch) for name in names]
+                show(built(images, options.output.resolve(), step, keeps=not options.rebuild))
+    except (BuildError, PackageError, ProgramError, RegistryError, VersionError) as error:
+        fail(str(error))
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """Return the options of a command line, with the name of its command."""
+    command = arguments.pop(0) if arguments[:1] in (["build"], ["push"]) else "build"
+    parser = argparse.ArgumentParser(
+        prog=f"images {command}", description="Build the images into OCI archives. `images push` pushes them, too."
     )
-    parser.add_argument("--tag", help="tag of the services' images (default: the chart's appVersion)")
+    {"build": add_build_options, "push": add_push_options}[command](parser)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"image: {', '.join(DOCKERFILES)} (default: all)")
+    parser.add_argument("--tag", help="tag of the services' images (default: the version of each)")
+    parser.add_argument("--source", type=Path, default=ROOT, help="checkout to build (default: this one)")
+    parser.add_argument("--commit", help="build this commit of the checkout, such as HEAD^, instead of its files")
+    return parser.parse_intermixed_args(arguments, argparse.Namespace(command=command))
+
+
+def add_build_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `build`."""
     parser.add_argument(
         "--arch", choices=ARCHES.values(), default=OUR_ARCH, help="architecture (default: this machine's)"
     )
-    parser.add_argument("--source", type=Path, default=ROOT, help="checkout to build (default: this one)")
-    parser.add_argument("--commit", help="build this commit of the checkout, such as HEAD^, instead of its files")
     parser.add_argument("--output", type=Path, default=ROOT / "build/images", help="folder of the archives")
     parser.add_argument("--rebuild", action="store_true", help="build all images again, and do not keep them")
-    options = parser.parse_args()
-    unknown = sorted(set(options.names) - set(DOCKERFILES))
-    if unknown:
-        fail(f"unknown image {', '.join(unknown)}; known are {', '.join(DOCKERFILES)}")
-    output = options.output.resolve()
+
+
+def add_push_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `push`."""
+    parser.add_argument(
+        "registry", metavar="REGISTRY", help="such as registry.example.com or registry.example.com/team"
+    )
+    parser.add_argument(
+        "--arch",
+        dest="arches",
+        action="append",
+        choices=ARCHES.values(),
+        help="architecture of the Nodes; given twice, each image is for both (default: this machine's)",
+    )
+    parser.add_argument("--kubernetes", metavar="VERSION", help="version of the cluster (default: kubectl asks it)")
+    parser.add_argument(
+        "--kube-scheduler-from", metavar="REGISTRY", help="copy kube-scheduler, such as from registry.k8s.io"
+    )
+    parser.add_argument("--replace", action="store_true", help="overwrite tags that have another content")
+
+
+@contextmanager
+def source_of(options: argparse.Namespace) -> Iterator[Path]:
+    """During a block, have the checkout that is built."""
+    source = options.source.resolve()
+    with checked_out(source, options.commit) if options.commit else nullcontext(source) as found:
+        yield found
+
+
+def built(images: list[Wanted], output: Path, step: Step, *, keeps: bool = True) -> dict[str, Built]:
+    """Build *images* into archives in the folder *output*, and return each by its reference."""
     output.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
-        source = options.source.resolve()
-        if options.commit:
-            source = stack.enter_context(checked_out(source, options.commit))
-        kept = cache_folder() / "archives"
-        if options.rebuild:
-            kept = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        store = Store(kept)
-        images = [wanted(name, source, options.tag, options.arch) for name in options.names or DOCKERFILES]
-        try:
-            build_missing(images, store, output, Step())
-        except (BuildError, PackageError) as error:
-            fail(str(error))
-        show({each.reference: store.deliver(each.key, each.reference, output / f"{each.name}.tar") for each in images})
+        temporary = None if keeps else stack.enter_context(tempfile.TemporaryDirectory())
+        store = Store(Path(temporary) if temporary else cache_folder() / "archives")
+        build_missing(images, store, output, step)
+        return {each.reference: store.deliver(each.key, each.reference, output / f"{each.name}.tar") for each in images}
+
+
+def pushed(options: argparse.Namespace, source: Path, names: list[str], step: Step) -> Iterator[Pushed]:
+    """Build *names* for all architectures, push them, and yield each as it is in the registry."""
+    ensure(commands(["skopeo"]), step)
+    registry, arches = Registry(options.registry), sorted(set(options.arches or [OUR_ARCH]))
+    version = plain(options.kubernetes or cluster_version()) if REPOSITORY in names else ""
+    with tempfile.TemporaryDirectory(prefix="hami-push-") as scratch:
+        archives: dict[str, dict[str, Path]] = {}
+        for arch in arches:
+            images = [wanted(name, source, options.tag, arch) for name in names if name != REPOSITORY]
+            built(images, Path(scratch, arch), step)
+            for image in images:
+                archives.setdefault(image.reference, {})[arch] = Path(scratch, arch, f"{image.name}.tar")
+        for reference, each in archives.items():
+            repository, tag = reference.removeprefix("localhost/").split(":")
+            step(f"pushing {registry.name}/{repository}:{tag}")
+            yield registry.push(repository, tag, each, replaces=options.replace)
+    if version and options.kube_scheduler_from:
+        step(f"copying kube-scheduler {version} from {options.kube_scheduler_from}")
+        yield registry.copy(f"{options.kube_scheduler_from}/{REPOSITORY}:{version}", REPOSITORY, version)
+    elif version:
+        ours = built_version(version)
+        step(f"pushing {registry.name}/{REPOSITORY}:{ours}")
+        made = {arch: make_kube_scheduler(ours, arch, step) for arch in arches}
+        yield registry.push(REPOSITORY, ours, made, replaces=options.replace)
+        if ours != version:
+            step(f"the cluster has {version}: add --set scheduler.kubeScheduler.image.tag={ours} to helm install")
+
+
+def show_pushed(images: list[Pushed], registry: str) -> None:
+    """Print a line for each image in the registry, and how the chart gets them."""
+    table = Table("image", "digest", "", box=None)
+    for image in images:
+        table.add_row(image.reference, image.digest, "pushed" if image.is_new else "was there")
+    Console(width=200).print(table)
+    print(f"\nthe chart pulls them with --set image.registry={registry}")
 
 
 @contextmanager

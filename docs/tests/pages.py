@@ -17,7 +17,9 @@ from markdown_it.token import Token
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PROGRAMS = frozenset({"helm", "kubectl", "make", "pip", "python", "docker", "hami-scheduler", "tox"})
+PROGRAMS = frozenset(
+    {"ctr", "docker", "hami-scheduler", "helm", "kubectl", "make", "pip", "podman", "python", "skopeo", "tox"}
+)
 _MARKDOWN = MarkdownIt().enable("table")
 _SLUG = re.compile(r"[^\w\- ]")
 

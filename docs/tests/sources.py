@@ -17,7 +17,7 @@ from .pages import ROOT
 
 GAP = "…"
 """Stands for a placeholder in a text."""
-PYTHON = (*ROOT.glob("services/*/src"), ROOT / "libs/hamicommon/src")
+PYTHON = (*ROOT.glob("services/*/src"), ROOT / "libs/hamicommon/src", ROOT / "tools")
 NATIVE = ROOT / "native/hami-core"
 CHART = ROOT / "charts/hami"
 

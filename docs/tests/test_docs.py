@@ -18,7 +18,7 @@ from kubectl_hami.main import parser as client
 from . import sources
 from .pages import DOCS, PROGRAMS, ROOT, Page, read_page
 
-BY_HAND = ("README", "install", "migrate", "support", "troubleshooting", "what-holds-a-share")
+BY_HAND = ("README", "images", "install", "migrate", "releases", "support", "troubleshooting", "what-holds-a-share")
 PAGES = [read_page(DOCS / f"{name}.md") for name in BY_HAND]
 """The pages written by hand for operators. Other pages have their own tests, or are records."""
 LINKING = [read_page(path) for folder in (ROOT, DOCS) for path in sorted(folder.glob("*.md"))]
@@ -77,7 +77,7 @@ def test_every_metric_is_exported(page: Page) -> None:
 
 @each_page
 def test_every_flag_is_a_services(page: Page) -> None:
-    """A flag alone in a code span is a flag of a service."""
+    """A flag alone in a code span is a flag of a service or a tool."""
     quoted = [span.split("=")[0] for span in page.spans if re.fullmatch(r"--[a-z][\w-]+(=\S*)?", span)]
     known = sources.texts() | {f"--{text}" for text in sources.texts() if re.fullmatch(r"[a-z][\w-]+", text)}
     assert_all_known([flag for flag in quoted if flag not in known])
@@ -154,7 +154,7 @@ def wrong_with(command: list[str]) -> str | None:
     program, words = command[0], command[1:]
     plain = [word for word in words if not word.startswith("-")]
     if program == "make":
-        targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        targets = re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
         return next((f"make {word}" for word in plain if "=" not in word and word not in targets), None)
     if program == "tox":
         environment = words[words.index("-e") + 1]

@@ -4,7 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.documented import Document, DocumentError
+from harness.documented import Document, DocumentError, unmarked
+
+from .pages import DOCS, ROOT
+
+INSTALLING = [ROOT / "README.md", *(DOCS / f"{name}.md" for name in ("images", "install", "migrate", "releases"))]
+"""The pages whose commands are all run, or say why not."""
 
 TEXT = """
 # A page
@@ -86,3 +91,37 @@ def test_page_with_a_misplaced_mark_is_refused(tmp_path: Path, text: str, messag
     """Parsing the page finds a misplaced mark, on every machine."""
     with pytest.raises(DocumentError, match=message):
         page(tmp_path, text)
+
+
+@pytest.mark.parametrize("path", INSTALLING, ids=lambda path: str(path.name))
+def test_every_command_of_the_pages_for_installing_is_run_or_says_why_not(path: Path) -> None:
+    """A command that nobody runs is soon wrong."""
+    assert [] == unmarked(path)
+
+
+@pytest.mark.parametrize(
+    ("block", "found"),
+    [
+        pytest.param("<!-- run: a -->\n```sh\nls\n```\n", "", id="run"),
+        pytest.param("<!-- not run: no cluster -->\n```sh\nls\n```\n", "", id="not run"),
+        pytest.param("```text\nNODE\n```\n", "", id="output"),
+        pytest.param("```sh\nls\n```\n", "is not marked", id="no mark"),
+        pytest.param("<!-- not run: -->\n```sh\nls\n```\n", "is not marked", id="no reason"),
+        pytest.param("<!-- run: a -->\n\nprose\n\n```sh\nls\n```\n", "is not marked", id="mark elsewhere"),
+        pytest.param("```\nls\n```\n", "has no language", id="no language"),
+    ],
+)
+def test_block_without_a_mark_is_found(tmp_path: Path, block: str, found: str) -> None:
+    """Output has a language of its own, so that commands cannot pass for it."""
+    path = tmp_path / "page.md"
+    path.write_text(block)
+
+    assert ([found] if found else []) == [found for place in unmarked(path) if found in place]
+
+
+def test_readme_decodes_an_annotation_as_it_shows() -> None:
+    """The block below the command is its output."""
+    page = Document(ROOT / "README.md")
+    shown = page.path.read_text().partition(page.blocks["decode"].text)[2].split("```")[2]
+
+    assert shown.removeprefix("text\n") == page.run("decode", folder=ROOT)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from controlplane import prerequisites
 from controlplane.cluster import ClusterError, ControlPlane
+from controlplane.images.oci import OUR_ARCH
 from controlplane.programs import build
 from testbed import debian
 from testbed.folders import FolderInUseError
@@ -51,6 +52,7 @@ def _check(_: argparse.Namespace) -> None:
 
 def _prepare(args: argparse.Namespace) -> None:
     debian.ensure(prerequisites.PACKAGES, _say)
+    build.made(build.kube_scheduler(args.kubernetes, OUR_ARCH), _say)
     print(build.binaries(args.kubernetes, _say))
 
 

@@ -223,6 +223,17 @@ class ControlPlane:
         with ThreadPoolExecutor() as pool:
             list(pool.map(lambda node: load(node.machine, [archive]), self._nodes.values()))
 
+    def use_registry(self, name: str, address: str) -> None:
+        """
+        Let every node pull images of the registry *name* by plain HTTP from *address* in the network of the cluster.
+
+        Source: https://github.com/containerd/containerd/blob/main/docs/hosts.md
+        """
+        for node in self._nodes.values():
+            folder = parts.registries(node.machine) / name
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "hosts.toml").write_text(f'[host."http://{address}"]\ncapabilities = ["pull", "resolve"]\n')
+
     # --- tools -------------------------------------------------------------------------------------------------------
 
     def kubectl(self, *arguments: str, content: str = "") -> str:

@@ -180,7 +180,10 @@ def containerd(binaries: Path, machine: Machine, index: int, kind: NodeKind = nv
         toolkit = machine.folder / "nvidia-container-runtime"
         toolkit.mkdir(exist_ok=True)
         _write(toolkit / "config.toml", nvidia.configuration(binaries, kind))
-    _write(machine.folder / "containerd.toml", _containerd_toml(networks) + nvidia.runtimes(binaries, kind, base_spec))
+    _write(
+        machine.folder / "containerd.toml",
+        _containerd_toml(networks, registries(machine)) + nvidia.runtimes(binaries, kind, base_spec),
+    )
     return Service(
         "containerd",
         (str(binaries / "containerd"), f"--config={machine.folder / 'containerd.toml'}"),
@@ -193,7 +196,12 @@ def _default_spec(binaries: Path) -> str:
     return subprocess.run([binaries / "ctr", "oci", "spec"], capture_output=True, text=True, check=True).stdout
 
 
-def _containerd_toml(networks: Path) -> str:
+def registries(machine: Machine) -> Path:
+    """Return the folder with a folder for each registry that containerd reaches elsewhere than its name says."""
+    return machine.folder / "registries"
+
+
+def _containerd_toml(networks: Path, registries: Path) -> str:
     return f"""\
 version = 3
 root = "{CONTAINERD_ROOT}"
@@ -204,6 +212,9 @@ address = "{CONTAINERD_SOCKET}"
 
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
 sandbox = "{PAUSE_IMAGE}"
+
+[plugins.'io.containerd.cri.v1.images'.registry]
+config_path = "{registries}"
 
 [plugins.'io.containerd.cri.v1.runtime'.cni]
 bin_dirs = ["/usr/lib/cni"]

@@ -1,9 +1,10 @@
 """
 Run the commands of a document as they are written.
 
-Owns how commands are marked: a fenced `sh` block right below the comment `<!-- run: NAME -->`. One block is named
-`variables`; only the values of its `export NAME=value` lines may differ between clusters. Must never change a command.
-Neighbours: `docs/install.md` and `docs/migrate.md` have marked blocks; tests of the real cluster run them.
+Owns how commands are marked: a fenced `sh` block right below the comment `<!-- run: NAME -->` or
+`<!-- not run: WHY -->`. One block is named `variables`; only the values of its `export NAME=value` lines may differ
+between clusters. Must never change a command. Neighbours: README and pages of `docs` have marked blocks; tests of the
+real cluster run them.
 """
 
 import os
@@ -14,11 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from markdown_it import MarkdownIt
+from markdown_it.token import Token
 
 VARIABLES = "variables"
 LANGUAGE = "sh"
 _MARK = re.compile(r"\s*<!-- run: (?P<name>[a-z0-9-]+) -->\s*")
+_NOT_RUN = re.compile(r"\s*<!-- not run: \S.* -->\s*")
 _EXPORT = re.compile(r"export (?P<name>[A-Z][A-Z0-9_]*)=(?P<value>\S*)")
+_OURS = frozenset({"KUBECONFIG", "PATH"})
+"""Variables of the caller that no page has to name."""
 _USE = re.compile(r"\$\{?([A-Z][A-Z0-9_]*)")
 
 
@@ -72,7 +77,7 @@ class Document:
             DocumentError: *environment* names another variable, or a command fails. The message has the output.
         """
         given = dict(environment or {})
-        strangers = sorted(set(given) - set(self.variables) - {"KUBECONFIG", "PATH"})
+        strangers = sorted(set(given) - set(self.variables) - _OURS)
         if strangers:
             raise DocumentError(
                 f"{self.path}: unknown variable {', '.join(strangers)}; known are {', '.join(sorted(self.variables))}"
@@ -109,12 +114,29 @@ class Document:
         return found
 
 
+def unmarked(path: Path) -> list[str]:
+    """Return the place of each block of *path* with commands that no mark names, and of each without a language."""
+    found, is_marked = [], False
+    for token in MarkdownIt().parse(path.read_text()):
+        if token.type == "fence" and not token.info:
+            found.append(f"{path}:{_line(token)}: the block has no language; text is for output")
+        if token.type == "fence" and token.info == LANGUAGE and not is_marked:
+            found.append(f"{path}:{_line(token)}: the block is not marked as run or not run")
+        is_html = token.type == "html_block"
+        is_marked = is_html and bool(_MARK.fullmatch(token.content) or _NOT_RUN.fullmatch(token.content))
+    return found
+
+
+def _line(token: Token) -> int:
+    return token.map[0] + 1 if token.map else 0
+
+
 def _marked(path: Path) -> list[Block]:
     """Return the marked blocks of *path*, in order."""
     found = []
     mark: tuple[str, int] | None = None
     for token in MarkdownIt().parse(path.read_text()):
-        line = token.map[0] + 1 if token.map else 0
+        line = _line(token)
         is_block = token.type == "fence" and token.info == LANGUAGE
         if mark is not None:
             if not is_block:

@@ -20,7 +20,7 @@ from controlplane.machines.machine import MachineError
 from controlplane.programs.build import DEFAULT_KUBERNETES
 from harness.cluster import ROOT, Cluster, Requests, Settings
 from harness.isolation import enter_new_namespace
-from harness.release import DEPLOY_SECONDS, HAMI, Release, Value
+from harness.release import CHART, DEPLOY_SECONDS, HAMI, Release, Value
 from minicluster.client import ApiError, Client, Object
 from testbed.hardware import TWO_NODES, FakeNode
 from testbed.processes import environment
@@ -29,9 +29,8 @@ from testbed.waiting import eventually
 FOLDER = Path("/var/tmp") / "-".join(["hami-e2e", *filter(None, [os.environ.get("PYTEST_XDIST_WORKER")])])
 """The folder of the cluster. Each worker of pytest-xdist has its own."""
 IMAGES = ROOT / "build/images"
-PREVIOUS_TAG = "previous"
-"""The tag of the images built from the previous commit."""
-PREVIOUS_IMAGES = IMAGES / PREVIOUS_TAG
+RELEASED = IMAGES / "released"
+"""The images of the newest release of each service, and its chart in `chart`. Empty if the checkout has no release."""
 ROLES = {"webhook": "webhook", "scheduler": "scheduler", "kube-scheduler": "scheduler"}
 """For each part that is not of one Node, the component whose Pod holds its container."""
 NODE_ROLES = {"plugin": "device-plugin", "monitor": "monitor"}
@@ -57,8 +56,10 @@ class RealCluster(Cluster):
 
     # --- the release -----------------------------------------------------------------------------------------------
 
-    async def deploy(self, settings: Settings | None = None, values: Mapping[str, Value] | None = None) -> None:
-        """Install the chart with *settings* and *values*, and wait until every Node offers devices."""
+    async def deploy(
+        self, settings: Settings | None = None, values: Mapping[str, Value] | None = None, chart: Path = CHART
+    ) -> None:
+        """Install *chart* with *settings* and *values*, and wait until every Node offers devices."""
         settings = settings or Settings()
         told: dict[str, Value] = {
             "wireVersion": settings.wire_version,
@@ -67,7 +68,11 @@ class RealCluster(Cluster):
             "scheduler.prioritizeWeight": settings.prioritize_weight,
             "scheduler.gpuSchedulerPolicy": settings.gpu_scheduler_policy,
         }
-        await asyncio.to_thread(self.release.deploy, {**told, **settings.values, **(values or {})})
+        await asyncio.to_thread(self.release.deploy, {**told, **settings.values, **(values or {})}, chart)
+        await self.replaced()
+
+    async def replaced(self) -> None:
+        """Wait until every Pod of the DaemonSets is of the last release, and every Node offers devices."""
         await eventually(self._are_replaced, "every Pod of the DaemonSets is of the new release", DEPLOY_SECONDS)
         for node in self.nodes:
             await self.node_ready(node.name, DEPLOY_SECONDS)
@@ -283,7 +288,7 @@ async def running(
     kubernetes: str | None = None, nodes: tuple[FakeNode, ...] = TWO_NODES, *, is_kept: bool = False
 ) -> AsyncIterator[RealCluster]:
     """Run the cluster during a block, with the release on it. It is removed afterwards unless *is_kept*."""
-    images = [*sorted(IMAGES.glob("*.tar")), *sorted(PREVIOUS_IMAGES.glob("*.tar"))]
+    images = [*sorted(IMAGES.glob("*.tar")), *sorted(RELEASED.glob("*.tar"))]
     control_plane = ControlPlane(FOLDER, kubernetes or DEFAULT_KUBERNETES, images=images, outlives_us=is_kept)
     try:
         await asyncio.to_thread(control_plane.up, nodes, print)
@@ -294,3 +299,16 @@ async def running(
     finally:
         if not is_kept:
             await asyncio.to_thread(control_plane.down)
+
+
+@asynccontextmanager
+async def without_images(kubernetes: str | None = None) -> AsyncIterator[RealCluster]:
+    """Run another cluster during a block. Nothing is installed on it, and its Nodes have to pull each image."""
+    control_plane = ControlPlane(FOLDER.with_name(f"{FOLDER.name}-bare"), kubernetes or DEFAULT_KUBERNETES)
+    try:
+        await asyncio.to_thread(control_plane.up, TWO_NODES, print)
+        cluster = RealCluster(control_plane, TWO_NODES, Release(control_plane))
+        yield cluster
+        await cluster.api.close()
+    finally:
+        await asyncio.to_thread(control_plane.down)

@@ -6,6 +6,7 @@ Owns the last values, so that deploying the same values again costs nothing. Met
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from controlplane.cluster import ControlPlane
@@ -27,21 +28,25 @@ class Release:
 
     def __init__(self, control_plane: ControlPlane) -> None:
         self._helm = control_plane.helm
-        self._given: dict[str, Value] | None = None
-        """None if unknown."""
+        self._given: tuple[Path, dict[str, Value]] | None = None
+        """The chart and its values. None if unknown."""
 
-    def deploy(self, values: Mapping[str, Value]) -> None:
-        """Install the release, or upgrade it to *values*, and wait until it is ready."""
+    def deploy(self, values: Mapping[str, Value], chart: Path = CHART) -> None:
+        """Install the release, or upgrade it to *chart* with *values*, and wait until it is ready."""
         given = {**VALUES, **values}
-        if given == self._given:
+        if self._given == (chart, given):
             return
         self._given = None
         flags = [f"--set-json={name}={json.dumps(value)}" for name, value in given.items()]
         self._helm(
-            *(*INSTALL, HAMI, str(CHART), "--namespace", HAMI, "--create-namespace"),
+            *(*INSTALL, HAMI, str(chart), "--namespace", HAMI, "--create-namespace"),
             *(f"--timeout={DEPLOY_SECONDS}s", *flags),
         )
-        self._given = given
+        self._given = (chart, given)
+
+    def changed(self) -> None:
+        """Say that somebody else has changed the release."""
+        self._given = None
 
     def remove(self) -> None:
         """Uninstall the release, and wait until it is gone."""

@@ -1,22 +1,24 @@
 """
-Read an OCI archive: digest, configuration, sizes of layers, some files.
+Read an OCI archive: digest, configuration, sizes of layers, some files. Join archives of several architectures.
 
 The name of an image is in the archive's index, not in the image, so the same image can be written with any name.
 Source: https://github.com/opencontainers/image-spec/blob/v1.1.0/image-layout.md
 """
 
 import gzip
+import hashlib
 import io
 import json
 import re
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 _INDEX = "index.json"
+_INDEX_TYPE = "application/vnd.oci.image.index.v1+json"
 _NAME = "org.opencontainers.image.ref.name"
 
 
@@ -83,6 +85,44 @@ def rename(path: Path, reference: str, renamed: Path) -> None:
                 member.size = len(content.getvalue())
             copy.addfile(member, content)
     part.replace(renamed)
+
+
+def config_digest(path: Path) -> str:
+    """Return the digest of the image's configuration, which names its layers, however they are compressed."""
+    with tarfile.open(path) as archive:
+        return str(_manifest(archive)[1]["config"]["digest"])
+
+
+def write_layout(archives: Mapping[str, Path], folder: Path) -> str:
+    """
+    Write the images of *archives*, by architecture, to *folder* as one image, and return its name for skopeo.
+
+    One image stays as it is. Several become the manifests of an index.
+    Source: https://github.com/opencontainers/image-spec/blob/v1.1.0/image-index.md
+    """
+    entries = []
+    for arch, path in sorted(archives.items()):
+        with tarfile.open(path) as archive:
+            entry = _manifest(archive)[0]
+            entries.append({key: entry[key] for key in ("mediaType", "digest", "size")})
+            entries[-1]["platform"] = {"architecture": arch, "os": "linux"}
+            archive.extractall(folder, [each for each in archive if each.name.startswith("blobs/")], filter="data")
+    if len(entries) > 1:
+        entries = [
+            _write_blob(folder, _INDEX_TYPE, {"schemaVersion": 2, "mediaType": _INDEX_TYPE, "manifests": entries})
+        ]
+    entries[0]["annotations"] = {_NAME: "image"}
+    (folder / "oci-layout").write_text(json.dumps({"imageLayoutVersion": "1.0.0"}))
+    (folder / _INDEX).write_text(json.dumps({"schemaVersion": 2, "manifests": entries}))
+    return f"oci:{folder}:image"
+
+
+def _write_blob(folder: Path, media_type: str, content: object) -> dict[str, Any]:
+    """Write *content* as a blob of the layout, and return its descriptor."""
+    encoded = json.dumps(content, sort_keys=True).encode()
+    digest = hashlib.sha256(encoded).hexdigest()
+    (folder / "blobs/sha256" / digest).write_bytes(encoded)
+    return {"mediaType": media_type, "digest": f"sha256:{digest}", "size": len(encoded)}
 
 
 def _index(archive: tarfile.TarFile) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def make_python_image(buildah: Buildah, packages: tuple[str, ...], arch: str, st
     reference = python_image(packages, arch)
     if buildah.has(reference):
         return
-    step(f"making {reference} of Debian {SUITE} for {arch}: {', '.join(packages)}")
+    step(f"making {reference} of Debian {SUITE} for {arch}, half a minute to two: {', '.join(packages)}")
     with tempfile.TemporaryDirectory(dir=buildah.scratch) as scratch:
         folder = Path(scratch)
         command = [*_bootstrap(packages, arch), *apt_options(folder), SUITE, str(folder / "root.tar"), *mirrors()]
@@ -57,6 +57,7 @@ def make_python_image(buildah: Buildah, packages: tuple[str, ...], arch: str, st
             raise BuildError(f"mmdebstrap failed with {done.returncode}:\n{done.stderr[-2000:]}")
         (folder / "Dockerfile").write_text(DOCKERFILE)
         buildah.build(folder / "Dockerfile", folder, reference, arch)
+    step(f"made {reference}")
 
 
 def _bootstrap(packages: tuple[str, ...], arch: str) -> list[str]:

@@ -7,11 +7,13 @@ Source: https://github.com/containers/buildah/tree/v1.28.2/docs
 
 import fcntl
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 EPOCH = int(os.environ.get("SOURCE_DATE_EPOCH", "1735689600"))
 """The time of every file in every image, in Unix seconds, so that the same input gives the same layers."""
@@ -107,17 +109,30 @@ class Buildah:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def run(self, *arguments: str, log: Path | None = None) -> str:
-        """Return the output of `buildah ARGUMENTS`. Raises: BuildError."""
-        done = self._process(*arguments)
-        if log is not None:
-            log.write_text(done.stdout + done.stderr)
+        """Return the output of `buildah ARGUMENTS`, which *log* gets while it runs. Raises: BuildError."""
+        if log is None:
+            done = self._process(*arguments)
+            said, output = done.stdout + done.stderr, done.stdout
+        else:
+            with log.open("w") as file:
+                done = self._process(*arguments, output=file)
+            said = output = log.read_text()
         if done.returncode != 0:
-            last = "\n".join((done.stdout + done.stderr).splitlines()[-20:])
+            last = "\n".join(said.splitlines()[-20:])
             raise BuildError(f"buildah {arguments[0]} failed with {done.returncode}:\n{last}")
-        return done.stdout
+        return output
 
-    def _process(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def _process(self, *arguments: str, output: IO[str] | None = None) -> subprocess.CompletedProcess[str]:
+        """Run buildah, and capture its output, or let *output* get all of it."""
         storage = ["--root", str(self.folder / "storage"), "--runroot", str(self.folder / "run")]
         command = ["buildah", *storage, "--storage-driver=vfs", *arguments]
         environment = {**os.environ, "TMPDIR": str(self.scratch)}
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        if output is None:
+            return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        return subprocess.run(command, env=environment, stdout=output, stderr=output, text=True, check=False)
+
+
+def last_step(log: Path) -> str:
+    """Return the last step that buildah began, by its *log*, such as `[2/3] STEP 6/8: COPY`. Empty before the first."""
+    begun = re.findall(r"^(?:\[\d+/\d+\] )?STEP \d+/\d+: \w+", log.read_text() if log.exists() else "", re.MULTILINE)
+    return str(begun[-1]) if begun else ""

@@ -10,7 +10,10 @@ import re
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+
+from image.buildah import EPOCH
 
 _COPY = re.compile(r"^COPY\s+(?!--from)(.+)$", re.MULTILINE)
 _BIND = re.compile(r"--mount=type=bind,source=([^,\s]+)")
@@ -77,11 +80,11 @@ class Recipe:
         """
         Return the last commit that changed the inputs, with `-dirty` if they have uncommitted changes, and its time.
 
-        Both are empty if the checkout has no history.
+        Without a history the commit is `unknown`, and the time that of all files.
         """
         commit = self._git("log", "-1", "--format=%H %cI")
         if not commit:
-            return "", ""
+            return "unknown", datetime.fromtimestamp(EPOCH, UTC).isoformat()
         revision, created = commit.split()
         return revision + ("-dirty" if self._git("status", "--porcelain") else ""), created
 

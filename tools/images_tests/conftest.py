@@ -14,7 +14,7 @@ import pytest
 
 from image.archive import read_archive
 from image.buildah import Buildah
-from images import DOCKERFILES
+from image.catalogue import DOCKERFILES
 from images_tests.unpacked import Image, root_of
 
 ROOT = Path(__file__).resolve().parents[2]

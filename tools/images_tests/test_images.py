@@ -15,7 +15,7 @@ from cyclonedx.validation.json import JsonStrictValidator
 
 from bootstrap import ROOT
 from elf import machine, needed_versions
-from images import ARCHES, chart_version
+from image.catalogue import ARCHES, version
 from images_tests.unpacked import Image
 
 MB = 10**6
@@ -95,7 +95,7 @@ def test_labels_describe_the_image(service: Image) -> None:
         "title": project["name"],
         "description": project["description"],
         "licenses": project["license"],
-        "version": chart_version(ROOT),
+        "version": version(service.name, ROOT),
     }
 
     labels = {name.rpartition(".")[2]: value for name, value in service.config["Labels"].items()}

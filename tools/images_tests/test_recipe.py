@@ -12,8 +12,8 @@ from packaging.requirements import Requirement
 
 from bootstrap import ROOT
 from image.base import BUILD, RUNTIME
+from image.catalogue import ARCHES, DOCKERFILES, OUR_ARCH, bases, wanted
 from image.recipe import Recipe
-from images import ARCHES, DOCKERFILES, OUR_ARCH, bases, wanted
 
 SERVICES = ("webhook", "scheduler", "device-plugin", "monitor")
 
@@ -171,3 +171,33 @@ def test_image_locks_have_the_versions_of_the_tests(name: str) -> None:
     packages = re.split(r"\n(?=\S)", image.rstrip("\n"))
 
     assert [] == [package.split()[0] for package in packages if package not in checkout]
+
+
+@pytest.mark.parametrize("name", DOCKERFILES)
+def test_dockerfile_gives_its_last_stage_the_labels(name: str) -> None:
+    """The script of that stage checks them."""
+    stage = (ROOT / DOCKERFILES[name]).read_text().rpartition("\nFROM ")[2]
+    before = stage.partition("\nRUN ")[0].splitlines()
+
+    assert ["ARG VERSION", "ARG REVISION", "ARG CREATED"] == before[1:]
+    assert "/mnt/prepare.sh" in stage
+
+
+@pytest.mark.parametrize("lacking", ["VERSION", "REVISION", "CREATED"])
+def test_image_without_a_label_is_not_built(lacking: str, tmp_path: Path) -> None:
+    """By any builder. The PATH is empty, so nothing but the check can run here."""
+    given = {name: "1" for name in ("VERSION", "REVISION", "CREATED") if name != lacking} | {"PATH": str(tmp_path)}
+
+    done = subprocess.run(
+        ["/bin/sh", str(ROOT / "services/prepare.sh")], env=given, capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode != 0
+    assert f"{lacking}: is empty: give --build-arg" in done.stderr
+
+
+def test_checkout_without_history_says_so(checkout: Path) -> None:
+    """The files of an archive have no commit, and are built nevertheless."""
+    arguments = a_recipe(checkout).arguments()
+
+    assert ("unknown", "2025") == (arguments["REVISION"], arguments["CREATED"][:4])

@@ -10,7 +10,7 @@ import pytest
 
 from bootstrap import ROOT
 from image.archive import read_archive
-from images import DOCKERFILES
+from image.catalogue import DOCKERFILES
 
 
 @pytest.fixture(scope="session")

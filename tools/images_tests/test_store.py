@@ -14,6 +14,7 @@ import images
 from bootstrap import ROOT
 from controlplane.images.oci import packed
 from image.archive import read_archive
+from image.catalogue import wanted
 from image.store import KEPT_DAYS, Built, Store
 
 BUILT = Built(digest="sha256:1", unpacked_bytes=1, above_base_bytes=1, archive_bytes=1, seconds=1.0)
@@ -103,7 +104,7 @@ def test_image_that_is_kept_is_not_built(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(images, "Buildah", lambda _: pytest.fail("an image is built"))
     monkeypatch.setattr("sys.argv", ["images.py", "--output", str(tmp_path), "--tag", "mine", "webhook"])
-    keep(Store(images.cache_folder() / "archives"), "webhook", images.wanted("webhook", ROOT, None).key)
+    keep(Store(images.cache_folder() / "archives"), "webhook", wanted("webhook", ROOT, None).key)
 
     images.main()
 

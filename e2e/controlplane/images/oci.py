@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+OUR_ARCH = {"x86_64": "amd64", "aarch64": "arm64"}.get(os.uname().machine, os.uname().machine)
+"""This machine's architecture, by its name in OCI."""
 NAME_ANNOTATIONS = ("io.containerd.image.name", "org.opencontainers.image.ref.name")
 """The annotations in an archive's index that name an image, the most complete first."""
 
@@ -33,17 +34,19 @@ class Named:
     """Of the manifest, `sha256:...`."""
 
 
-def packed(archive: Path, name: str, files: Mapping[str, Path], entrypoint: Sequence[str]) -> Path:
+def packed(
+    archive: Path, name: str, files: Mapping[str, Path], entrypoint: Sequence[str], arch: str = OUR_ARCH
+) -> Path:
     """
     Make *archive* with the image *name* if it is missing, and return it.
 
-    *files* maps paths in the image to executable files of this machine. The image runs *entrypoint*.
+    *files* maps paths in the image to executable files of this machine, built for *arch*. The image runs *entrypoint*.
     """
     if not archive.exists():
         with tempfile.TemporaryDirectory(dir=archive.parent, prefix=".pack-") as draft:
             layer = Path(draft, "layer.tar")
             _write_layer(layer, files)
-            _write_archive(Path(draft, "image.tar"), name, layer, entrypoint)
+            _write_archive(Path(draft, "image.tar"), name, layer, entrypoint, arch)
             Path(draft, "image.tar").rename(archive)
     return archive
 
@@ -67,9 +70,9 @@ def images(archive: Path) -> list[Named]:
     return found
 
 
-def _write_archive(archive: Path, name: str, layer: Path, entrypoint: Sequence[str]) -> None:
+def _write_archive(archive: Path, name: str, layer: Path, entrypoint: Sequence[str], arch: str) -> None:
     digest = "sha256:" + _sha256(layer)
-    platform = {"architecture": ARCHITECTURES[os.uname().machine], "os": "linux"}
+    platform = {"architecture": arch, "os": "linux"}
     config = {
         **platform,
         "config": {"Entrypoint": list(entrypoint), "Env": ["PATH=/usr/local/bin:/usr/bin:/bin"]},

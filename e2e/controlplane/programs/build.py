@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 SOURCES = Path(__file__).resolve().parent
+_KUBERNETES = SOURCES / "kubernetes"
 KUBERNETES = {"1.33": "v1.33.13", "1.34": "v1.34.4", "1.35": "v1.35.4", "1.36": "v1.36.3", "1.37": "v1.37.2"}
 """The version of each minor. Its modules are in `kubernetes/versions/<minor>.mod`."""
 
@@ -107,22 +108,47 @@ def go_version() -> str:
 
 
 def _kubernetes(minor: str) -> Product:
+    modules, command = _go_build(minor)
+    return Product(
+        f"kubernetes-{minor}",
+        (*command, "-o", "{out}/kubernetes", "."),
+        (_KUBERNETES / "main.go", *modules),
+        _KUBERNETES,
+        "15 to 20 minutes on two cores",
+    )
+
+
+def kube_scheduler(minor: str, arch: str) -> Product:
+    """
+    Return kube-scheduler alone, as a cluster of *minor* has it.
+
+    arch        architecture, by Go's name: `amd64`
+
+    Raises: BuildError for an unknown minor.
+    """
+    modules, command = _go_build(minor)
+    return Product(
+        f"kube-scheduler-{minor}-{arch}",
+        (*command, "-o", "{out}/kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"),
+        modules,
+        _KUBERNETES,
+        "5 to 10 minutes on two cores",
+        {"GOARCH": arch},
+    )
+
+
+def _go_build(minor: str) -> tuple[tuple[Path, ...], tuple[str, ...]]:
+    """Return the module files of *minor*, and the beginning of the command. Raises: BuildError."""
     version = KUBERNETES.get(minor)
     if version is None:
         raise BuildError(f"Kubernetes {minor} is not one of {', '.join(KUBERNETES)}")
-    folder = SOURCES / "kubernetes"
-    modules = folder / "versions" / f"{minor}.mod"
+    modules = _KUBERNETES / "versions" / f"{minor}.mod"
     major, number = minor.split(".")
     stamps = {"gitVersion": version, "gitMajor": major, "gitMinor": number}
     packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
     flags = " ".join(["-s -w", *(f"-X {package}.{n}={v}" for package in packages for n, v in stamps.items())])
-    return Product(
-        f"kubernetes-{minor}",
-        ("build", "-v", "-trimpath", f"-modfile={modules}", f"-ldflags={flags}", "-o", "{out}/kubernetes", "."),
-        (folder / "main.go", modules, modules.with_suffix(".sum")),
-        folder,
-        "15 to 20 minutes on two cores",
-    )
+    command = ("build", "-v", "-trimpath", f"-modfile={modules}", f"-ldflags={flags}")
+    return (modules, modules.with_suffix(".sum")), command
 
 
 _CONTAINERD = Product(

@@ -3,7 +3,6 @@ The commands of the documentation work as written.
 """
 
 import asyncio
-import os
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,51 +11,50 @@ from pathlib import Path
 import pytest
 import yaml
 
-from controlplane.programs.build import binaries
+from controlplane.machines import network
 from hamicommon.wire.node_devices import decode_node_devices
 from harness.cluster import ROOT
-from harness.documented import Document
 from harness.manifests import a_pod
-from harness.real import RealCluster
+from harness.reader import COMMAND_SECONDS, Reader
+from harness.real import RealCluster, without_images
 from harness.release import CHART, HAMI, INSTALL
 from harness.residents import running, settle
+from testbed import registry
+from testbed.ports import free_port
 from testbed.waiting import eventually
 
-pytestmark = [pytest.mark.real_only, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.real_only, pytest.mark.timeout(1800)]
 
 SERVICES = {"webhook": "webhook", "scheduler": "scheduler", "device-plugin": "devicePlugin", "monitor": "monitor"}
 """The name of each service in the pages, and its key in the chart."""
 REGISTER = "hami.io/node-nvidia-register"
 PREDECESSOR = "kube-system"
 """The namespace of the release that stands for HAMi."""
-DOCUMENT_SECONDS = 240
-
-
-class Reader:
-    """Runs the commands of one page against the cluster."""
-
-    def __init__(self, cluster: RealCluster, page: str, checkout: Path, **variables: str) -> None:
-        self.cluster = cluster
-        self._page = Document(ROOT / "docs" / page)
-        self._checkout = checkout
-        path = f"{binaries(cluster.control_plane.kubernetes)}:{os.environ['PATH']}"
-        self._environment = {"KUBECONFIG": str(cluster.kubeconfig), "PATH": path, "REGISTRY": "localhost", **variables}
-
-    async def does(self, name: str) -> str:
-        """Run the block *name*, and return its output."""
-        run = self._page.run
-        return await asyncio.to_thread(run, name, self._environment, folder=self._checkout, seconds=DOCUMENT_SECONDS)
 
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A copy of the checkout for the commands to write to, with HAMi's values changed to the local registry."""
-    for name in ("charts", "examples"):
-        (tmp_path / name).symlink_to(ROOT / name)
-    values = yaml.safe_load((ROOT / "charts/hami/hami-defaults/2.10.yaml").read_text())
-    values["scheduler"]["kubeScheduler"]["image"] |= {"registry": "localhost", "repository": "kube-scheduler"}
-    (tmp_path / "hami-values.yaml").write_text(yaml.safe_dump(values))
-    return tmp_path
+    """What a reader has: the checkout, with room for the files that the commands write."""
+    folder = tmp_path / "checkout"
+    folder.mkdir()
+    for name in (".venv", "Makefile", "charts", "examples", "tools"):
+        (folder / name).symlink_to(ROOT / name)
+    return folder
+
+
+@asynccontextmanager
+async def registry_of(cluster: RealCluster, folder: Path) -> AsyncIterator[str]:
+    """
+    Serve a throwaway registry in *folder* during a block, and yield its name.
+
+    It is on this machine, where the pages push, and in the network of the cluster, where the Nodes pull.
+    """
+    port = free_port()
+    name, inside = f"127.0.0.1:{port}", f"{network.CONTROL_ADDRESS}:{port}"
+    enter = ("nsenter", f"--target={cluster.control_plane.control.living_pid()}", "--net")
+    with registry.serving(folder, name), registry.serving(folder, inside, enter):
+        cluster.control_plane.use_registry(name, inside)
+        yield name
 
 
 @asynccontextmanager
@@ -87,25 +85,34 @@ async def marked(cluster: RealCluster) -> set[str]:
     return {name for name, text in texts.items() if any(each.finds_owners for each in decode_node_devices(text))}
 
 
-async def test_installation_works_as_documented_and_leaves_nothing(cluster: RealCluster, checkout: Path) -> None:
-    """Install, verify, uninstall."""
-    reader = Reader(cluster, "install.md", checkout, NODE=cluster.nodes[0].name)
-    async with without_release(cluster):
-        for step in ("label", "install", "try"):
+async def test_installation_works_as_documented_and_leaves_nothing(
+    pytestconfig: pytest.Config, checkout: Path, tmp_path: Path
+) -> None:
+    """Push, install, verify, uninstall, on Nodes without any image; then the short way of README."""
+    minor = pytestconfig.getoption("--kubernetes")
+    async with without_images(minor) as cluster, registry_of(cluster, tmp_path / "registry") as name:
+        reader = Reader(cluster, "docs/install.md", checkout, NODE=cluster.nodes[0].name, REGISTRY=name)
+        for step in ("push", "label", "install", "try"):
             await reader.does(step)
 
         assert "identity" in await reader.does("see-node")
+        assert cluster.nodes[0].name in await reader.does("see-way")
         assert "/ 3000 MiB" in await reader.does("see-pod")
         assert ",NVIDIA,3000,25:;" in await reader.does("see-grant")
+        assert "Succeeded" in await reader.does("ask")
 
         await reader.does("uninstall")
         configurations = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
         assert ([], set()) == ((await cluster.api.list(configurations))[0], await annotations(cluster))
+        assert set() == reader.unread
+
+        await Reader(cluster, "README.md", checkout, NODE=cluster.nodes[0].name, REGISTRY=name).does("install")
+        assert "/ 3000 MiB" in await reader.does("see-pod")
 
 
 @pytest.mark.parametrize(("version", "seed"), [("2.8", 1)])
 async def test_migration_works_as_documented_in_any_order_and_back(
-    cluster: RealCluster, checkout: Path, version: str, seed: int
+    cluster: RealCluster, checkout: Path, tmp_path: Path, version: str, seed: int
 ) -> None:
     """
     The page's commands replace each service, and no running Pod notices.
@@ -113,10 +120,16 @@ async def test_migration_works_as_documented_in_any_order_and_back(
     Our chart stands for HAMi. It writes the wire forms of *version* and allocates with the node lock.
     """
     choice = random.Random(seed)
-    reader = Reader(cluster, "migrate.md", checkout, WORKLOADS=cluster.namespace, HAMI_VERSION=version)
-    async with without_release(cluster):
+    async with without_release(cluster), registry_of(cluster, tmp_path / "registry") as name:
+        await Reader(cluster, "docs/install.md", checkout, REGISTRY=name).does("push")
+        (checkout / "hami-values.yaml").write_text(hami_values(name))
+        reader = Reader(
+            cluster, "docs/migrate.md", checkout, REGISTRY=name, WORKLOADS=cluster.namespace, HAMI_VERSION=version
+        )
         predecessor = await Predecessor.installed(cluster, version)
         await settle(cluster)
+        await reader.does("save", HAMI_VALUES="saved.yaml")
+        assert version == yaml.safe_load((checkout / "saved.yaml").read_text())["wireVersion"]
         await reader.does("before")
         await reader.does("begin")
         for service in choice.sample(list(SERVICES), len(SERVICES)):
@@ -130,10 +143,25 @@ async def test_migration_works_as_documented_in_any_order_and_back(
             await predecessor.switch(service, True)
             await placed(cluster, f"back-{service}")
             await reader.does("compare")
+        await predecessor.end()
+        for service in choice.sample(list(SERVICES), len(SERVICES)):
+            await reader.does(f"{service}-on")
+        await reader.does("finish")
+        await reader.does("remove-hami")
+        await placed(cluster, "after-all")
+        await reader.does("compare")
         await reader.does("leave")
 
         assert set() == await marked(cluster)
+        assert set() == reader.unread
         await running(cluster)
+
+
+def hami_values(registry_name: str) -> str:
+    """Return HAMi's values, with kube-scheduler in the registry of the pages."""
+    values = yaml.safe_load((ROOT / "charts/hami/hami-defaults/2.10.yaml").read_text())
+    values["scheduler"]["kubeScheduler"]["image"] |= {"registry": registry_name, "repository": "kube-scheduler"}
+    return yaml.safe_dump(values)
 
 
 class Predecessor:
@@ -149,12 +177,17 @@ class Predecessor:
         found = cls(cluster, version)
         await found._upgrade()
         for node in cluster.nodes:
-            await cluster.node_ready(node.name, DOCUMENT_SECONDS)
+            await cluster.node_ready(node.name, COMMAND_SECONDS)
         return found
 
     async def switch(self, service: str, is_on: bool) -> None:
         """Enable or disable one of its services."""
         self._values[f"{SERVICES[service]}.enabled"] = str(is_on).lower()
+        await self._upgrade()
+
+    async def end(self) -> None:
+        """Disable all its services."""
+        self._values |= {f"{key}.enabled": "false" for key in SERVICES.values()}
         await self._upgrade()
 
     async def _upgrade(self) -> None:

@@ -1,0 +1,38 @@
+"""
+A reader of the documentation: runs its commands against a real cluster.
+
+Neighbours: `documented` finds the commands, `real` is the cluster.
+"""
+
+import asyncio
+import os
+from pathlib import Path
+
+from controlplane.programs.build import binaries
+from harness.cluster import ROOT
+from harness.documented import VARIABLES, Document
+from harness.real import RealCluster
+
+COMMAND_SECONDS = 900
+"""More than any command takes. Pushing is the longest, if kube-scheduler has to be built."""
+
+
+class Reader:
+    """Runs the commands of one page against the cluster."""
+
+    def __init__(self, cluster: RealCluster, page: str, checkout: Path, **variables: str) -> None:
+        self._page = Document(ROOT / page)
+        self._checkout = checkout
+        path = f"{binaries(cluster.control_plane.kubernetes)}:{os.environ['PATH']}"
+        self._environment = {"KUBECONFIG": str(cluster.kubeconfig), "PATH": path, **variables}
+        self.unread = set(self._page.blocks) - {VARIABLES}
+        """The names of the blocks that have not been run."""
+
+    async def does(self, name: str, **variables: str) -> str:
+        """Run the block *name*, and return its output."""
+        environment = {**self._environment, **variables}
+        output = await asyncio.to_thread(
+            self._page.run, name, environment, folder=self._checkout, seconds=COMMAND_SECONDS
+        )
+        self.unread.discard(name)
+        return output
