@@ -3,11 +3,13 @@
 PYTHON ?= python3
 KEEP ?=
 CHECK ?= demo
+PART ?=
+VERSION ?=
 VENV := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE  # uv installs no byte code, so each process would compile the packages again
 
 .DEFAULT_GOAL := help
-.PHONY: help python setup native demo down test e2e-real bare lock clean
+.PHONY: help python setup native demo down test e2e-real bare release lock clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +41,9 @@ e2e-real: native ## the same promises on a real Kubernetes, where this machine c
 
 bare: setup ## make CHECK (demo, test or e2e-real) in a fresh clone on a bare Debian (root)
 	@$(VENV)/python tools/bare_machine.py $(CHECK)
+
+release: setup ## a new version of a part: PART=scheduler VERSION=0.2.0
+	@$(VENV)/python tools/release.py "$(PART)" "$(VERSION)"
 
 lock: setup ## write requirements/*.lock from the .in files, with the newest versions
 	@$(VENV)/python tools/lock.py

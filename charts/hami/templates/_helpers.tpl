@@ -31,7 +31,7 @@ app.kubernetes.io/component: hami-{{ index . 1 }}
 {{- $root := index . 0 -}}
 helm.sh/chart: {{ $root.Chart.Name }}-{{ $root.Chart.Version | replace "+" "_" }}
 {{ include "hami.selector" . }}
-app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
+app.kubernetes.io/version: {{ include "hami.version" . | quote }}
 app.kubernetes.io/part-of: hami
 app.kubernetes.io/managed-by: {{ $root.Release.Service }}
 {{- with $root.Values.commonLabels }}
@@ -101,7 +101,13 @@ annotations:
   {{- end -}}
 {{- end -}}
 {{- include "hami.located" (list $common.registry $image.repository) -}}
-{{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ coalesce $image.tag $common.tag (index . 0).Chart.AppVersion }}{{ end -}}
+{{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ coalesce $image.tag $common.tag (include "hami.version" (list (index . 0) $name)) }}{{ end -}}
+{{- end -}}
+
+{{/* The version of a part, by parts.yaml; the chart's for what belongs to no service. Argument: (list $ "component"). */}}
+{{- define "hami.version" -}}
+{{- $root := index . 0 -}}
+{{- get ($root.Files.Get "parts.yaml" | fromYaml) (index . 1) | default $root.Chart.AppVersion -}}
 {{- end -}}
 
 {{/* A repository with its registry. Without one, the container runtime would pull from docker.io, from a name that is not ours.

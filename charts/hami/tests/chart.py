@@ -28,6 +28,8 @@ FIRST = ("--values", str(CHART / "ci/default-values.yaml"))
 KUBERNETES = "1.34.4"
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
+PARTS: dict[str, str] = yaml.safe_load((CHART / "parts.yaml").read_text())
+"""The version of each service."""
 ALIASES = yaml.safe_load((CHART / "aliases.yaml").read_text())
 HAMI_VALUES = {version: yaml.safe_load(file.read_text()) for version, file in HAMI_DEFAULTS.items()}
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from .chart import CHART, Json, everything, given, is_hook, needs_helm
+from .chart import CHART, PARTS, Json, everything, given, is_hook, needs_helm
 
 SCHEDULER = "hami-scheduler"
 
@@ -139,6 +139,6 @@ def test_check_leaves_out_what_is_not_installed() -> None:
     nodes = check_pod({"webhook": {"enabled": False}, "scheduler": {"enabled": False}})
     selective = check_pod({"webhook": {"objectSelector": {"matchLabels": {"team": "one"}}}})
 
-    assert "registry.example/hami/device-plugin:0.1.0" == nodes["image"]
+    assert f"registry.example/hami/device-plugin:{PARTS['device-plugin']}" == nodes["image"]
     assert {"READY_URLS": "http://hami-device-plugin-monitor.hami.svc:31992/readyz"} == nodes["env"]
     assert {"READY_URLS"} == selective["env"].keys()

@@ -4,7 +4,20 @@ The Pods: images, rights, probes and restarts.
 
 import pytest
 
-from .chart import CHART, Json, RefusedError, everything, given, is_hook, needs_helm, objects, one, pod_spec, text
+from .chart import (
+    CHART,
+    PARTS,
+    Json,
+    RefusedError,
+    everything,
+    given,
+    is_hook,
+    needs_helm,
+    objects,
+    one,
+    pod_spec,
+    text,
+)
 
 pytestmark = needs_helm
 
@@ -64,7 +77,7 @@ def test_repositories_may_name_their_registry() -> None:
     ]
 
     assert "registry.k8s.io/kube-scheduler:v1.34.4" in images
-    assert "deviceplugin.example/deviceplugin:0.1.0" in images
+    assert f"deviceplugin.example/deviceplugin:{PARTS['device-plugin']}" in images
 
 
 def test_kube_scheduler_is_the_clusters_own_version() -> None:

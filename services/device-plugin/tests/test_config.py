@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -293,7 +294,7 @@ def test_version_is_printed(arguments: list[str]) -> None:
     """As a flag, and as HAMi's sub-command."""
     done = subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, check=True)
 
-    assert "hami-device-plugin 0.1.0\n" == done.stdout
+    assert f"hami-device-plugin {version('hami-device-plugin')}\n" == done.stdout
 
 
 def test_wrong_settings_end_the_process_with_one_line() -> None:

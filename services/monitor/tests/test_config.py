@@ -3,6 +3,7 @@ Flags and environment as HAMi's chart sets them.
 """
 
 from dataclasses import replace
+from importlib.metadata import version
 
 import pytest
 
@@ -58,7 +59,7 @@ def test_version_is_printed(arguments: list[str], capsys: pytest.CaptureFixture[
     with pytest.raises(SystemExit) as left:
         read_config(arguments, {})
 
-    assert (0, "hami-monitor 0.1.0\n") == (left.value.code, capsys.readouterr().out)
+    assert (0, f"hami-monitor {version('hami-monitor')}\n") == (left.value.code, capsys.readouterr().out)
 
 
 @pytest.mark.parametrize("text", ["5", "0s", "-1s"])
