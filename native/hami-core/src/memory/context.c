@@ -13,8 +13,10 @@
 #include "driver.h"
 #include "hooks.h"
 #include "limiter.h"
+#include "log.h"
 #include "overhead.h"
 #include "pool.h"
+#include "region.h"
 #include "waits.h"
 
 /*
@@ -94,6 +96,8 @@ static CUresult make(const struct creation *creation, int device)
 
     if (is_within)
         return result;
+    hami_log(HAMI_LOG_WARNING, "device %d: a context took more than was left and is undone: %llu of %llu bytes in use", device,
+             (unsigned long long)hami_region_used(device), (unsigned long long)hami_region_limit(device));
     HAMI_INSIDE(undo(creation));
     if (hami_real.cuCtxSetCurrent)
         HAMI_INSIDE(hami_real.cuCtxSetCurrent(before));

@@ -483,17 +483,30 @@ void hami_region_attach(hami_take_inventory *take_inventory)
  * A process that claims its slot reads the devices afterwards. So either it is seen here, or it reads that there are none, and waits
  * for the lock: both write the count of slots in between, and the second to do so sees what the first did before.
  */
-static void clear_devices_unless_used(struct hami_region *region)
+static bool clear_devices_unless_used(struct hami_region *region)
 {
     char before[HAMI_DEVICES_MAX][HAMI_UUID_BYTES];
 
     if (anyone_else_alive(region))
-        return;
+        return false;
     memcpy(before, region->uuids, sizeof(before));
     memset(region->uuids, 0, sizeof(region->uuids));
     atomic_fetch_add(&region->proc_num, 0);
-    if (anyone_else_alive(region))
-        memcpy(region->uuids, before, sizeof(before));
+    if (!anyone_else_alive(region))
+        return true;
+    memcpy(region->uuids, before, sizeof(before));
+    return false;
+}
+
+/* What others use stays as it is: their devices' places and limits. */
+static void add_devices(struct hami_region *region, const struct hami_inventory *inventory)
+{
+    bool is_new[HAMI_DEVICES_MAX];
+
+    for (int device = 0; device < HAMI_DEVICES_MAX; device++)
+        is_new[device] = !region->uuids[device][0];
+    write_inventory(region, inventory);
+    hami_limits_write_new(region, is_new);
 }
 
 bool hami_region_renew_inventory(hami_take_inventory *take_inventory)
@@ -504,9 +517,12 @@ bool hami_region_renew_inventory(hami_take_inventory *take_inventory)
     take_inventory(&inventory);
     if (!hami_region_lock())
         return false;
-    clear_devices_unless_used(region);
-    write_inventory(region, &inventory);
-    hami_limits_write(region, false);
+    if (clear_devices_unless_used(region)) {
+        write_inventory(region, &inventory);
+        hami_limits_write(region, false);
+    } else {
+        add_devices(region, &inventory);
+    }
     hami_limits_read_own(region);
     hami_region_unlock();
     return true;

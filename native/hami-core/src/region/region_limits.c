@@ -148,6 +148,20 @@ bool hami_limits_write(struct hami_region *region, bool is_trial)
     return is_changed;
 }
 
+void hami_limits_write_new(struct hami_region *region, const bool is_new[HAMI_DEVICES_MAX])
+{
+    struct limits limits[HAMI_DEVICES_MAX];
+
+    pthread_mutex_lock(&file_mutex);
+    wanted_limits(region, limits);
+    for (int device = 0; device < HAMI_DEVICES_MAX; device++)
+        if (!is_new[device])
+            limits[device] = (struct limits){atomic_load(&region->limit[device]), atomic_load(&region->sm_limit[device])};
+    if (may_store(region))
+        store(region, limits, false);
+    pthread_mutex_unlock(&file_mutex);
+}
+
 /* The caller holds the mutex. */
 static void store_granted(struct hami_region *region)
 {

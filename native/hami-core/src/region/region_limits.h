@@ -19,6 +19,9 @@ int hami_region_device_in(const struct hami_region *region, const char *uuid);
 /* Store the limits and the priority in the region. With `is_trial` only return whether that would change anything. */
 bool hami_limits_write(struct hami_region *region, bool is_trial);
 
+/* Store the limits of those devices for which `is_new` is true. The others are in use. */
+void hami_limits_write_new(struct hami_region *region, const bool is_new[HAMI_DEVICES_MAX]);
+
 /* Store what the limits file grants, if there is one. */
 void hami_limits_write_granted(struct hami_region *region);
 

@@ -282,6 +282,20 @@ say([cuda.context.value, cuda.library.cuDevicePrimaryCtxRetain(byref(context), 0
     assert [] == list(decode_region(container.region.read_bytes()).slots)
 
 
+def test_context_that_is_undone_is_a_warning(container: Container) -> None:
+    """
+    The cost of a first context is known when it is there. A warning says why the program gets none.
+    """
+    result, errors = container.run_and_listen(
+        "cuda, context = Cuda(), c_void_p()\nsay(cuda.library.cuCtxCreate_v2(byref(context), 0, 0))",
+        FAKE_DRIVER_CONTEXT_MIB="1200",
+        LIBCUDA_LOG_LEVEL="2",
+    )
+
+    assert 2 == result
+    assert "device 0: a context took more than was left and is undone: 1258291200 of 1048576000 bytes in use\n" in errors
+
+
 def test_processes_that_start_together_know_themselves(container: Container) -> None:
     """
     Eight at once, each with a context: the sum is exact.

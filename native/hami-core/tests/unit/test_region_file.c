@@ -55,6 +55,94 @@ static void known_devices_keep_their_indices(void)
     CHECK_EQUAL(2, hami_region_device("GPU-a"));
 }
 
+/* A process with a new device and another environment adds its device, and leaves the limits that others have. */
+static void limits_that_others_have_stay_when_a_device_is_added(void)
+{
+    struct hami_region *region;
+
+    hami_region_attach(two_devices);
+    region = hami_region();
+    region->limit[0] = 7 * PIECE;
+    region->sm_limit[0] = 30;
+    region->procs[0].pid = getppid();
+    region->procs[0].status = HAMI_SLOT_RUNNING;
+    region->proc_num = 1;
+    hami_region_renew_inventory(three_devices);
+    CHECK_EQUAL(7 * PIECE, region->limit[0]);
+    CHECK_EQUAL(30, region->sm_limit[0]);
+    CHECK_EQUAL(LIMIT, region->limit[2]);
+    region->proc_num = 0;
+    hami_region_renew_inventory(three_devices);
+    CHECK_EQUAL(LIMIT, region->limit[0]);
+}
+
+/* What a process does that knows two of the devices: claim a slot, read the devices, ask for them again if they are not there. */
+static int join_and_find(const char *uuid)
+{
+    int device;
+
+    hami_region_join();
+    device = hami_region_device(uuid);
+    if (device >= 0)
+        return device;
+    CHECK(hami_region_renew_inventory(two_devices));
+    return hami_region_device(uuid);
+}
+
+static void come_and_go_until(double end)
+{
+    while (seconds_now() < end) {
+        int device = join_and_find("GPU-a");
+
+        for (int look = 0; look < 50; look++)
+            CHECK_EQUAL(device, hami_region_device("GPU-a"));
+        hami_region_release();
+    }
+}
+
+static void renew_until(double end)
+{
+    hami_region_join();
+    while (seconds_now() < end) {
+        CHECK(hami_region_renew_inventory(three_devices));
+        CHECK(hami_region_renew_inventory(two_devices));
+    }
+}
+
+/* Processes that have ended behind the first two slots, so that a look at all of them takes milliseconds. */
+static void fill_with_the_dead(struct hami_region *region)
+{
+    pid_t dead = fork();
+
+    if (dead == 0)
+        _exit(0);
+    CHECK_EQUAL(0, exit_status(dead));
+    fill_table(region);
+    for (int index = 0; index < HAMI_SLOTS_MAX; index++)
+        region->procs[index].pid = index < 2 ? 0 : dead;
+}
+
+/*
+ * A process that attaches takes no lock, so it may come between the renewer's look at the others and its new list. One of the two
+ * reads that the other is there. So a device never changes its place while a process uses it.
+ */
+static void device_of_a_process_that_comes_during_a_renewal_keeps_its_place(void)
+{
+    double end = seconds_now() + 2;
+    pid_t other;
+
+    hami_region_attach(two_devices);
+    fill_with_the_dead(hami_region());
+    other = fork();
+    if (other == 0) {
+        hami_region_forget();
+        renew_until(end);
+        _exit(check_failed ? 1 : 0);
+    }
+    come_and_go_until(end);
+    CHECK_EQUAL(0, exit_status(other));
+}
+
 static void write_file(const void *bytes, size_t size, off_t file_size)
 {
     int file = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
@@ -142,6 +230,8 @@ int main(void)
     begin_region_test();
     in_child(fresh_file);
     in_child(known_devices_keep_their_indices);
+    in_child(limits_that_others_have_stay_when_a_device_is_added);
+    in_child(device_of_a_process_that_comes_during_a_renewal_keeps_its_place);
     in_child(half_written_file_is_started_over);
     in_child(old_file_without_owner_is_started_over);
     in_child(old_file_in_use_is_not_changed);
