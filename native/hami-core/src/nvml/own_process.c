@@ -22,6 +22,31 @@ static bool nvml_device(int device, nvmlDevice_t *handle)
            HAMI_INSIDE(hami_real.nvmlDeviceGetHandleByUUID(hami_region()->uuids[device], handle)) == NVML_SUCCESS;
 }
 
+static const nvmlProcessInfo_v2_t *find_process(const struct hami_nvml_processes *listing, unsigned int pid)
+{
+    for (unsigned int index = 0; index < listing->count; index++)
+        if (listing->list[index].pid == pid)
+            return &listing->list[index];
+    return NULL;
+}
+
+/*
+ * Add the clients of an MPS server, which some drivers list apart from the server. A driver without such a list has no clients that
+ * it can tell apart.
+ */
+static void add_clients(nvmlDevice_t handle, struct hami_nvml_processes *listing)
+{
+    __typeof__(&nvmlDeviceGetMPSComputeRunningProcesses_v3) list = hami_real.nvmlDeviceGetMPSComputeRunningProcesses_v3;
+    nvmlProcessInfo_v2_t clients[HAMI_NVML_PROCESSES_MAX];
+    unsigned int count = HAMI_NVML_PROCESSES_MAX;
+
+    if (!list || HAMI_INSIDE(list(handle, &count, clients)) != NVML_SUCCESS)
+        return;
+    for (unsigned int index = 0; index < count && listing->count < HAMI_NVML_PROCESSES_MAX; index++)
+        if (!find_process(listing, clients[index].pid))
+            listing->list[listing->count++] = clients[index];
+}
+
 bool hami_nvml_list(int device, struct hami_nvml_processes *listing)
 {
     __typeof__(&nvmlDeviceGetComputeRunningProcesses_v3) list = hami_real.nvmlDeviceGetComputeRunningProcesses_v3;
@@ -33,15 +58,10 @@ bool hami_nvml_list(int device, struct hami_nvml_processes *listing)
     if (!list)
         list = hami_real.nvmlDeviceGetComputeRunningProcesses_v2;
     listing->count = HAMI_NVML_PROCESSES_MAX;
-    return list && HAMI_INSIDE(list(handle, &listing->count, listing->list)) == NVML_SUCCESS;
-}
-
-static const nvmlProcessInfo_v2_t *find_process(const struct hami_nvml_processes *listing, unsigned int pid)
-{
-    for (unsigned int index = 0; index < listing->count; index++)
-        if (listing->list[index].pid == pid)
-            return &listing->list[index];
-    return NULL;
+    if (!list || HAMI_INSIDE(list(handle, &listing->count, listing->list)) != NVML_SUCCESS)
+        return false;
+    add_clients(handle, listing);
+    return true;
 }
 
 static void become(unsigned int pid)

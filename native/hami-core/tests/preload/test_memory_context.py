@@ -293,7 +293,9 @@ def test_context_that_is_undone_is_a_warning(container: Container) -> None:
     )
 
     assert 2 == result
-    assert "device 0: a context took more than was left and is undone: 1258291200 of 1048576000 bytes in use\n" in errors
+    assert (
+        "device 0: a context took more than was left and is undone: 1258291200 of 1048576000 bytes in use\n" in errors
+    )
 
 
 def test_processes_that_start_together_know_themselves(container: Container) -> None:

@@ -96,3 +96,20 @@ def test_process_finds_itself_after_contexts_of_two_containers_overlapped(node: 
 
     assert listed == found
     assert [528 << 20, 728 << 20] == [device.total for device in memory]
+
+
+def test_first_client_of_an_mps_server_does_not_take_the_server_for_itself(node: list[Container]) -> None:
+    """
+    The server's context appears with the first client's. What the client allocates shows that it is not the server.
+    """
+    container = replace(node[0], environment=node[0].environment | {"FAKE_DRIVER_MPS_SERVER": "77"})
+    process = start(container, ALLOCATE, 100)
+    known = []
+    for _ in range(4):
+        go_on(process)
+        answer(process)
+        known.append(known_pid(container))
+    finish([process])
+
+    assert 77 not in known
+    assert process.pid + 100000 == known[-1]

@@ -53,19 +53,51 @@ static nvmlReturn_t list_processes(nvmlDevice_t device, unsigned int *count, voi
     return found > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
 }
 
+/* What an MPS server has of a device that a client uses. */
+#define SERVER_BYTES (30ull << 20)
+
+/*
+ * Under an MPS server with FAKE_DRIVER_MPS_SERVER for a pid, the server is what computes, once it has a client. Its clients have a
+ * list of their own.
+ */
+static nvmlReturn_t list_computing(nvmlDevice_t device, unsigned int *count, void *processes, size_t stride)
+{
+    const char *server = variable("FAKE_DRIVER_MPS_SERVER");
+    nvmlProcessDetail_v1_t entry = {server ? (unsigned int)strtoul(server, NULL, 10) : 0, SERVER_BYTES, NO_INSTANCE, NO_INSTANCE,
+                                    0};
+    unsigned int clients = 0, room = count ? *count : 0;
+    nvmlReturn_t result;
+
+    if (!server)
+        return list_processes(device, count, processes, stride);
+    result = list_processes(device, &clients, NULL, stride);
+    if (result != NVML_SUCCESS && result != NVML_ERROR_INSUFFICIENT_SIZE)
+        return result;
+    *count = clients > 0;
+    if (processes && room >= *count && *count)
+        memcpy(processes, &entry, stride);
+    return *count > (processes ? room : 0) ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
+}
+
+static nvmlReturn_t list_clients(nvmlDevice_t device, unsigned int *count, void *processes, size_t stride)
+{
+    return variable("FAKE_DRIVER_MPS_SERVER") ? list_processes(device, count, processes, stride)
+                                              : fake_nvml_number(device, count, 0);
+}
+
 API(nvmlDeviceGetComputeRunningProcesses, nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_v1_t *processes)
 {
-    return list_processes(device, count, processes, sizeof(*processes));
+    return list_computing(device, count, processes, sizeof(*processes));
 }
 
 API(nvmlDeviceGetComputeRunningProcesses_v2, nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_v2_t *processes)
 {
-    return list_processes(device, count, processes, sizeof(*processes));
+    return list_computing(device, count, processes, sizeof(*processes));
 }
 
 API(nvmlDeviceGetComputeRunningProcesses_v3, nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_t *processes)
 {
-    return list_processes(device, count, processes, sizeof(*processes));
+    return list_computing(device, count, processes, sizeof(*processes));
 }
 
 API(nvmlDeviceGetRunningProcessDetailList, nvmlDevice_t device, nvmlProcessDetailList_t *list)
@@ -136,6 +168,18 @@ API(nvmlDeviceGetAccountingStats, nvmlDevice_t device, unsigned int pid, nvmlAcc
 NO_PROCESSES(nvmlDeviceGetGraphicsRunningProcesses, nvmlProcessInfo_v1_t)
 NO_PROCESSES(nvmlDeviceGetGraphicsRunningProcesses_v2, nvmlProcessInfo_v2_t)
 NO_PROCESSES(nvmlDeviceGetGraphicsRunningProcesses_v3, nvmlProcessInfo_t)
-NO_PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses, nvmlProcessInfo_v1_t)
-NO_PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v2, nvmlProcessInfo_v2_t)
-NO_PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlProcessInfo_t)
+
+API(nvmlDeviceGetMPSComputeRunningProcesses, nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_v1_t *processes)
+{
+    return list_clients(device, count, processes, sizeof(*processes));
+}
+
+API(nvmlDeviceGetMPSComputeRunningProcesses_v2, nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_v2_t *processes)
+{
+    return list_clients(device, count, processes, sizeof(*processes));
+}
+
+API(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_t *processes)
+{
+    return list_clients(device, count, processes, sizeof(*processes));
+}
