@@ -200,7 +200,8 @@ def i1_no_device_is_over_its_capacity(view: View) -> Iterator[str]:
 
 
 def i2_container_got_what_was_granted(view: View) -> Iterator[str]:
-    """The container's environment and its region have the limits that were granted."""
+    """The container's environment and its region have the limits that were granted, if it has the library."""
+    devices = inventory(view)
     by_container: dict[tuple[str, str], list[Grant]] = defaultdict(list)
     for grant in view.grants():
         by_container[grant.pod["metadata"]["uid"], grant.container].append(grant)
@@ -208,11 +209,12 @@ def i2_container_got_what_was_granted(view: View) -> Iterator[str]:
         grants = by_container.get(key, [])
         expected = {f"CUDA_DEVICE_MEMORY_LIMIT_{i}": f"{g.share.memory_mib}m" for i, g in enumerate(grants)}
         actual = {name: value for name, value in told.items() if name.startswith("CUDA_DEVICE_MEMORY_LIMIT")}
-        if actual != expected:
+        is_bare = not actual and _may_be_bare(grants, devices)
+        if actual != expected and not is_bare:
             yield f"{key}: granted {expected}, environment has {actual}"
         uuids = ",".join(grant.share.uuid for grant in grants)
         order = told.get("HAMI_DEVICE_UUIDS", told.get("NVIDIA_VISIBLE_DEVICES"))
-        if grants and order != uuids:
+        if grants and order != uuids and not (is_bare and order == "void"):
             yield f"{key}: granted {uuids}, the environment lists {order}"
         region = view.regions.get(key)
         if region is not None:
@@ -220,6 +222,18 @@ def i2_container_got_what_was_granted(view: View) -> Iterator[str]:
             found = dict(zip(region.uuids, region.memory_limits_bytes, strict=False))
             if {uuid: found.get(uuid) for uuid in limits} != limits:
                 yield f"{key}: region limits {found}, granted {limits}"
+
+
+def _may_be_bare(grants: list[Grant], devices: dict[str, dict[str, Device]]) -> bool:
+    """Return whether a container may have no library: it has whole devices, or its Pod demands the driver's limit."""
+    return all(
+        grant.pod["metadata"]["annotations"].get("hami.io/enforcement") == "driver"
+        or (
+            grant.share.core_percent == 100
+            and grant.share.memory_mib == devices[grant.node][grant.share.uuid].memory_mib
+        )
+        for grant in grants
+    )
 
 
 def i3_scheduler_agrees_with_the_api_server(view: View) -> Iterator[str]:

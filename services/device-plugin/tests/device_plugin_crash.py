@@ -15,6 +15,7 @@ from hami_device_plugin.adapters import cdi_files, library, regions
 from hami_device_plugin.decide.allocation import GrantPolicy, Library
 from hami_device_plugin.decide.cdi import spec as cdi
 from hami_device_plugin.decide.cdi.driver import DriverSpec
+from hami_device_plugin.decide.enforcement import Enforcement
 from hami_device_plugin.decide.owner import Entry
 from hami_device_plugin.decide.pods import read_pod
 from hami_device_plugin.serve import identity
@@ -83,6 +84,9 @@ def an_allocator(host: Path) -> IdentityAllocator:
         policy=GrantPolicy(hook_path=str(host / "hook")),
         offered=frozenset({A100, T4}),
         hook="/hook",
+        enforcement=Enforcement("library", "r"),
+        memory_bytes={},
+        limit_hook=cdi.LimitHook("/limit-hook", "/", "/sys/fs/cgroup"),
     )
 
 

@@ -19,7 +19,12 @@ NOON = datetime(2026, 8, 21, 12, tzinfo=UTC)
 
 def test_old_schedulers_get_text_and_an_answer_to_each_request() -> None:
     """They need both; nothing more is written until they ask again."""
-    arguments: dict[str, Any] = {"version": WireVersion.parse("2.7"), "is_identity": False, "device_list": "envvar: r"}
+    arguments: dict[str, Any] = {
+        "version": WireVersion.parse("2.7"),
+        "is_identity": False,
+        "device_list": "envvar: r",
+        "enforcement": "library: r",
+    }
     device = Device("GPU-a", 2, 100, 100, "NVIDIA A100", mode="hami-core")
     asked = {VENDOR.handshake_key: "Requesting_2026-08-21 06:20:39"}
     written = announcement([device], VENDOR, carried=asked, now=NOON, **arguments)
@@ -28,6 +33,7 @@ def test_old_schedulers_get_text_and_an_answer_to_each_request() -> None:
         VENDOR.register_key: "GPU-a,2,100,100,NVIDIA-NVIDIA A100,0,true,0,hami-core:",
         VENDOR.handshake_key: "Reported 2026-08-21 12:00:00.000000 +0000 UTC",
         "hami.io/node-nvidia-device-list": "envvar: r",
+        "hami.io/node-enforcement": "library: r",
     } == written
     carried = {key: value for key, value in written.items() if value is not None}
     assert {} == announcement([device], VENDOR, carried=carried, now=NOON, **arguments)
@@ -36,7 +42,12 @@ def test_old_schedulers_get_text_and_an_answer_to_each_request() -> None:
 def test_answer_to_a_scheduler_has_one_fraction_of_a_second() -> None:
     """The time has Go's form."""
     now = NOON.replace(microsecond=250_000)
-    arguments: dict[str, Any] = {"version": WireVersion.parse("2.7"), "is_identity": False, "device_list": "envvar: r"}
+    arguments: dict[str, Any] = {
+        "version": WireVersion.parse("2.7"),
+        "is_identity": False,
+        "device_list": "envvar: r",
+        "enforcement": "library: r",
+    }
     written = announcement([], VENDOR, carried={}, now=now, **arguments)
 
     assert "Reported 2026-08-21 12:00:00.250000 +0000 UTC" == written[VENDOR.handshake_key]
@@ -49,7 +60,12 @@ def found_owners(annotations: Mapping[str, str | None]) -> list[bool]:
 
 def test_mark_of_identity_is_written_and_taken_back() -> None:
     """A Node that needs the lock must not have it, and it must not stay after the plugin stops."""
-    arguments: dict[str, Any] = {"version": NEWEST, "now": NOON, "device_list": "cdi-cri: r"}
+    arguments: dict[str, Any] = {
+        "version": NEWEST,
+        "now": NOON,
+        "device_list": "cdi-cri: r",
+        "enforcement": "driver: r",
+    }
     device = Device("GPU-a", 2, 100, 100, "NVIDIA A100", mode="hami-core")
     marked = announcement([device], VENDOR, is_identity=True, carried={}, **arguments)
 
@@ -58,7 +74,8 @@ def test_mark_of_identity_is_written_and_taken_back() -> None:
     assert {} == announcement([device], VENDOR, is_identity=True, carried=carried, **arguments)
     taken_back = announcement([device], VENDOR, is_identity=False, carried=carried, **arguments)
     assert [False] == found_owners(taken_back)
-    assert taken_back | {"hami.io/node-nvidia-device-list": None} == withdrawal(carried, VENDOR, NEWEST)
+    people = {"hami.io/node-nvidia-device-list": None, "hami.io/node-enforcement": None}
+    assert taken_back | people == withdrawal(carried, VENDOR, NEWEST)
 
 
 @pytest.mark.parametrize(
@@ -74,25 +91,31 @@ def test_old_mark_is_removed() -> None:
     carried = {
         "hami.io/node-allocation": "identity",
         "hami.io/node-nvidia-device-list": "cdi-cri: r",
+        "hami.io/node-enforcement": "driver: r",
         VENDOR.register_key: "[]",
     }
+    arguments: dict[str, Any] = {"device_list": "cdi-cri: r", "enforcement": "driver: r", "version": NEWEST}
 
     assert {"hami.io/node-allocation": None} == announcement(
-        [], VENDOR, is_identity=True, device_list="cdi-cri: r", carried=carried, version=NEWEST, now=NOON
+        [], VENDOR, is_identity=True, carried=carried, now=NOON, **arguments
     )
 
 
 def test_mark_has_no_place_in_the_text_form() -> None:
     """The scheduler then locks the Node, and this plugin releases the lock."""
     device = Device("GPU-a", 2, 100, 100, "NVIDIA A100", mode="hami-core")
-    arguments: dict[str, Any] = {"version": WireVersion.parse("2.7"), "is_identity": True, "device_list": "envvar: r"}
+    arguments: dict[str, Any] = {
+        "version": WireVersion.parse("2.7"),
+        "is_identity": True,
+        "device_list": "envvar: r",
+        "enforcement": "library: r",
+    }
     written = announcement([device], VENDOR, carried={}, now=NOON, **arguments)
 
     assert [False] == found_owners(written)
 
 
-def test_way_to_containers_goes_with_the_plugin() -> None:
+@pytest.mark.parametrize("key", ["hami.io/node-nvidia-device-list", "hami.io/node-enforcement"])
+def test_what_the_plugin_says_of_the_node_goes_with_it(key: str) -> None:
     """It is this plugin's, so it must not stay beside the inventory of the next one."""
-    carried = {"hami.io/node-nvidia-device-list": "cdi-cri: r", VENDOR.register_key: "[]"}
-
-    assert {"hami.io/node-nvidia-device-list": None} == withdrawal(carried, VENDOR, NEWEST)
+    assert {key: None} == withdrawal({key: "cdi-cri: r", VENDOR.register_key: "[]"}, VENDOR, NEWEST)

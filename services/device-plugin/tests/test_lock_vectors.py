@@ -16,6 +16,7 @@ from device_plugin_apiserver import ApiServer
 from hami_device_plugin.adapters.kube import NodeKube
 from hami_device_plugin.adapters.library import host_library
 from hami_device_plugin.decide.allocation import DEVICE_UUIDS, LOCK_DIRECTORY, Grant, GrantPolicy
+from hami_device_plugin.decide.enforcement import Enforcement
 from hami_device_plugin.serve import lock
 from hami_device_plugin.serve.lock import LockAllocator
 from hamicommon.config import DeviceConfig
@@ -61,6 +62,7 @@ def an_allocator(case: dict[str, Any], view: NodeKube, hook_path: Path) -> LockA
         vendor=nvidia.vendor(CONFIG[nvidia.SECTION]),
         vendor_keys=[vendor.key for vendor in CONFIG.vendors()],
         policy=policy,
+        enforcement=Enforcement("library", "r"),
         follows_kubelet=case["enable_get_preferred_allocation"],
     )
 

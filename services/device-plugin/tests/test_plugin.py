@@ -397,7 +397,9 @@ async def test_node_without_cdi_follows_the_lock_protocol(host: Path, api: ApiSe
     assert ("700m", A100) == (answer.envs["CUDA_DEVICE_MEMORY_LIMIT_0"], answer.envs["NVIDIA_VISIBLE_DEVICES"])
     assert not answer.cdi_devices
     assert "success" == api.annotations("pods", "default", "p")[PHASE]
-    assert {REGISTER, "hami.io/node-nvidia-device-list"} == api.annotations("nodes", "", NODE).keys()
+    assert {REGISTER, "hami.io/node-nvidia-device-list", "hami.io/node-enforcement"} == api.annotations(
+        "nodes", "", NODE
+    ).keys()
 
 
 async def test_node_that_registers_after_the_plugin_started_is_waited_for(

@@ -80,6 +80,12 @@ class Metrics:
             "mode",
         )
 
+        self.enforcement = self._gauge(
+            "hami_device_plugin_memory_enforcement",
+            "1 for who limits containers' memory (library: it alone, driver: by cgroup, mig: the instance's GPU).",
+            "by",
+        )
+
     def _make_metrics_of_devices(self) -> None:
         self.devices = self._gauge(
             "hami_device_plugin_devices", "Devices offered, by health (healthy, unhealthy).", "health"

@@ -1,8 +1,9 @@
 """
-Install the library that containers preload and NVIDIA's CDI hook, beside the versions that containers still use.
+Install the library that containers preload and the hooks that runtimes run, beside the versions still in use.
 
-Owns `libvgpu.so.<version>`, `nvidia-cdi-hook.<version>` and `ld.so.preload` in the hook directory. Must never write
-into a file that may be mapped: a new file replaces it, and processes that have the old one open keep it.
+Owns `libvgpu.so.<version>`, `nvidia-cdi-hook.<version>`, `hami-limit-hook.<version>` and `ld.so.preload` in the hook
+directory. Must never write into a file that may be mapped: a new file replaces it, and processes that have the old one
+open keep it.
 """
 
 from collections.abc import Set
@@ -14,6 +15,7 @@ from hamicommon.runtime.atomic_file import remove_temporaries, write_atomically
 
 NAME = "libvgpu.so"
 HOOK_NAME = "nvidia-cdi-hook"
+LIMIT_HOOK_NAME = "hami-limit-hook"
 PRELOAD_NAME = "ld.so.preload"
 
 
@@ -69,11 +71,11 @@ def host_library(directory: Path, version: str) -> Library:
 
 def remove_unused(directory: Path, version: str, in_use: Set[str]) -> list[str]:
     """
-    Remove the versions of library and hook other than *version* whose paths are not *in_use*; return their names.
+    Remove the versions of library and hooks other than *version* whose paths are not *in_use*; return their names.
 
     The unversioned library stays: it belongs to another installer.
     """
-    names = (NAME, HOOK_NAME)
+    names = (NAME, HOOK_NAME, LIMIT_HOOK_NAME)
     keep = {versioned(directory, version, name) for name in names}
     found = [path for name in names for path in directory.glob(f"{name}.*")]
     stale = [path for path in found if path not in keep and str(path) not in in_use]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from hami_device_plugin import __version__
 from hami_device_plugin.config.ignored import IGNORED_FLAGS
 from hami_device_plugin.config.named import LABEL, NAMED, SINGLE, STRATEGIES
+from hami_device_plugin.decide import enforcement
 from hami_device_plugin.decide.allocation import CDI_ANNOTATIONS, CDI_CRI, ENVVAR, LIST_STRATEGIES, LOCK_DIRECTORY
 from hami_device_plugin.decide.mig.static import NONE
 from hami_device_plugin.decide.mode import AUTO
@@ -164,6 +165,25 @@ FLAGS = (
         "/opt/hami/lib/nvidia-cdi-hook",
         "the nvidia-cdi-hook to install under $HOOK_PATH/vgpu",
         env=("HAMI_CDI_HOOK",),
+    ),
+    Flag(
+        "memory-enforcement",
+        enforcement.AUTO,
+        "who limits device memory: auto (the driver too, where it can by cgroup), required (a Node whose driver cannot "
+        "offers nothing), none (the library alone)",
+        env=("HAMI_MEMORY_ENFORCEMENT",),
+    ),
+    Flag(
+        "limit-hook",
+        "/opt/hami/lib/hami-limit-hook",
+        "the hami-limit-hook to install under $HOOK_PATH/vgpu",
+        env=("HAMI_LIMIT_HOOK",),
+    ),
+    Flag(
+        "cgroup-root",
+        "/sys/fs/cgroup",
+        "mount of cgroup v2, on the host and in this container",
+        env=("HAMI_CGROUP_ROOT",),
     ),
     Flag(
         "device-id-strategy",

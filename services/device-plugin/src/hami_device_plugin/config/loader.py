@@ -22,6 +22,7 @@ from hami_device_plugin.config.arguments import FLAGS
 from hami_device_plugin.config.ignored import used_keys, used_settings
 from hami_device_plugin.config.named import STRATEGIES, NamedConfig, choose_name, read_named
 from hami_device_plugin.config.settings import AUTO_DISCOVERY, Config
+from hami_device_plugin.decide import enforcement
 from hami_device_plugin.decide.allocation import LIST_STRATEGIES
 from hami_device_plugin.decide.cards.xids import HealthPolicy, health_policy
 from hami_device_plugin.decide.hardware.mock import MockDevice, read_mock_devices
@@ -142,6 +143,9 @@ class _Loader:
             metrics_bind_address=self.text("metrics-bind-address"),
             cdi_generator=self.text("cdi-generator"),
             cdi_hook=self.text("cdi-hook"),
+            memory_enforcement=self._choice("memory-enforcement", enforcement.SETTINGS),
+            limit_hook=self.text("limit-hook"),
+            cgroup_root=self.text("cgroup-root"),
             cdi_annotation_prefix=self.text("cdi-annotation-prefix"),
             driver_root=self.text("nvidia-driver-root"),
             dev_root=self.text("dev-root") or self.text("nvidia-driver-root"),

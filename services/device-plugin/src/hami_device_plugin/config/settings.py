@@ -44,6 +44,12 @@ class Config:
     """NVIDIA's generator of CDI specs; empty: none."""
     cdi_hook: str
     """The nvidia-cdi-hook to install."""
+    memory_enforcement: str
+    """One of `enforcement.SETTINGS`."""
+    limit_hook: str
+    """The hami-limit-hook to install."""
+    cgroup_root: str
+    """Where cgroup v2 is mounted, on the host and here."""
     cdi_annotation_prefix: str
     driver_root: str
     dev_root: str

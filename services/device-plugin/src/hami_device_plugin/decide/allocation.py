@@ -156,7 +156,7 @@ def share_environment(shares: Sequence[Share], policy: GrantPolicy, region: str)
     """
     env = {f"CUDA_DEVICE_MEMORY_LIMIT_{i}": f"{share.memory_mib}m" for i, share in enumerate(shares)}
     env["CUDA_DEVICE_SM_LIMIT"] = str(shares[0].core_percent)
-    env[DEVICE_UUIDS] = ",".join(map(_device, shares))
+    env[DEVICE_UUIDS] = ",".join(map(device_uuid, shares))
     env["CUDA_DEVICE_MEMORY_SHARED_CACHE"] = region_in_container(policy, region)
     return env | list_environment(_device_names(shares, policy), policy)
 
@@ -234,16 +234,40 @@ def device_nodes(files: Sequence[str], policy: GrantPolicy) -> tuple[DeviceNode,
     return tuple(DeviceNode(path, f"{root}{path}") for path in paths)
 
 
+def without_library(shares: Sequence[Share], policy: GrantPolicy) -> Grant:
+    """
+    Return what a container gets with *shares* and no library: the devices, and no limit of the library.
+    """
+    names = _device_names(shares, policy)
+    return Grant(
+        env=feature_environment(policy) | list_environment(names, policy),
+        mounts=volume_mounts(names, policy),
+        device_nodes=device_nodes(_device_files(shares, policy), policy),
+    )
+
+
+def device_uuid(share: Share) -> str:
+    """Return the UUID of the device of *share*."""
+    return share.uuid.split("::", 1)[0]
+
+
 def granted_uuids(shares: Sequence[Share]) -> tuple[str, ...]:
     """Return the UUID of each device of *shares*, once, in their order."""
-    return tuple(dict.fromkeys(map(_device, shares)))
+    return tuple(dict.fromkeys(map(device_uuid, shares)))
 
 
 def container_directory(hook_path: str, pod_uid: str, container: str) -> str:
     """
     Return the host directory of one container's region file; the monitor splits its name at the first `_`.
     """
-    return f"{hook_path}/vgpu/containers/{pod_uid}_{container}"
+    return f"{hook_path}/vgpu/containers/{directory_name(pod_uid, container)}"
+
+
+def directory_name(pod_uid: str, container: str) -> str:
+    """
+    Return the name of the host directory of one container.
+    """
+    return f"{pod_uid}_{container}"
 
 
 def region_file(hook_path: str, container: Container, region: str) -> str:
@@ -268,17 +292,13 @@ def _limits(shares: Sequence[Share], env: Mapping[str, str]) -> LimitsFile | Non
     """
     devices: dict[str, DeviceLimits] = {}
     for share in shares:
-        devices.setdefault(_device(share), DeviceLimits(share.memory_mib << 20, share.core_percent or 100))
+        devices.setdefault(device_uuid(share), DeviceLimits(share.memory_mib << 20, share.core_percent or 100))
     variables = {name: value for name, value in env.items() if not name.startswith("NVIDIA_")}
     return LimitsFile(devices, variables) if len(devices) <= DEVICES_MAX else None
 
 
 def _region_name(region: str) -> str:
     return f"{region}.cache"
-
-
-def _device(share: Share) -> str:
-    return share.uuid.split("::", 1)[0]
 
 
 def _device_names(shares: Sequence[Share], policy: GrantPolicy) -> list[str]:

@@ -29,6 +29,7 @@ def announcement(
     version: WireVersion,
     is_identity: bool,
     device_list: str,
+    enforcement: str,
     carried: Mapping[str, str],
     now: datetime,
     pair_scores: Mapping[str, Mapping[str, int]] | None = None,
@@ -36,14 +37,15 @@ def announcement(
     """
     Return the changes to the Node's annotations, of which *carried* are present; empty if all are right.
 
-    None removes an annotation. *device_list* says how devices reach containers. *now* has a time zone. Without
-    *pair_scores* those of the Node stay, as in HAMi.
+    None removes an annotation. *device_list* says how devices reach containers, *enforcement* who limits their memory.
+    *now* has a time zone. Without *pair_scores* those of the Node stay, as in HAMi.
     """
     is_old = version < JSON_SINCE
     offered = [replace(device, finds_owners=is_identity) for device in devices]
     wanted: dict[str, str | None] = {
         vendor.register_key: encode_node_devices(with_doubled_vendor(offered) if is_old else offered, version),
         keys.NODE_DEVICE_LIST: device_list,
+        keys.NODE_ENFORCEMENT: enforcement,
         keys.OLD_NODE_ALLOCATION: None,
     }
     if pair_scores is not None:
@@ -60,7 +62,8 @@ def withdrawal(carried: Mapping[str, str], vendor: Vendor, version: WireVersion)
     The inventory stays, as HAMi's does. The mark in it is removed, because the next plugin may need the node lock. An
     inventory without the mark belongs to another plugin and stays.
     """
-    gone: dict[str, str | None] = {keys.NODE_DEVICE_LIST: None} if keys.NODE_DEVICE_LIST in carried else {}
+    ours = (keys.NODE_DEVICE_LIST, keys.NODE_ENFORCEMENT)
+    gone: dict[str, str | None] = {key: None for key in ours if key in carried}
     try:
         devices = decode_node_devices(carried.get(vendor.register_key, "[]"))
     except DecodeError:

@@ -25,6 +25,7 @@ from hami_device_plugin.config.settings import Config
 from hami_device_plugin.decide.allocation import CONTROL_NODES, Grant, GrantPolicy, Library
 from hami_device_plugin.decide.cdi.strategy import Strategy
 from hami_device_plugin.decide.confirmation import confirmation
+from hami_device_plugin.decide.enforcement import Enforcement
 from hami_device_plugin.decide.inventory import FoundDevice
 from hami_device_plugin.decide.mode import Mode
 from hami_device_plugin.decide.owner import Entry, OwnerError
@@ -33,6 +34,7 @@ from hami_device_plugin.decide.pods import Pod
 from hami_device_plugin.decide.replicas.preference import Preference, PreferredRequest
 from hami_device_plugin.metrics import Metrics
 from hami_device_plugin.serve.driver_part import DriverPart
+from hami_device_plugin.serve.enforcement import limit_hook
 from hami_device_plugin.serve.identity import IdentityAllocator, KubeletAccess
 from hami_device_plugin.serve.link_loop import LinkLoop
 from hami_device_plugin.serve.lock import LockAccess, LockAllocator
@@ -71,6 +73,7 @@ class Calls:
         resources: PodResources,
         links: LinkLoop,
         mode: Mode,
+        enforcement: Enforcement,
         driver_part: DriverPart,
         metrics: Metrics,
         locator: InstanceLocator,
@@ -85,6 +88,7 @@ class Calls:
         self._resources = resources
         self._links = links
         self._mode = mode
+        self._enforcement = enforcement
         self._driver_part = driver_part
         self._metrics = metrics
         self._one_at_a_time = asyncio.Lock()
@@ -101,7 +105,7 @@ class Calls:
             ImexError: a required channel does not exist.
         """
         policy = grant_policy(config, found, self._driver_part.strategy)
-        self._by_identity = self._identity(config, policy, offered)
+        self._by_identity = self._identity(config, policy, found, offered)
         self._by_lock = self._lock(config, policy)
         self._preference = Preference(config.preference, {device.id: device.count for device in offered})
 
@@ -153,7 +157,9 @@ class Calls:
         else:
             self._metrics.pod_confirmations.labels("ok").inc()
 
-    def _identity(self, config: Config, policy: GrantPolicy, offered: Sequence[Device]) -> IdentityAllocator:
+    def _identity(
+        self, config: Config, policy: GrantPolicy, found: Sequence[FoundDevice], offered: Sequence[Device]
+    ) -> IdentityAllocator:
         checkpoint = Checkpoint(config.plugin_directory / FILE_NAME)
 
         async def entries() -> Sequence[Entry]:
@@ -179,6 +185,9 @@ class Calls:
             policy=policy,
             offered=frozenset(device.id for device in offered),
             hook=self._driver_part.hook,
+            enforcement=self._enforcement,
+            memory_bytes={device.uuid: device.memory_bytes for device in found if device.memory_bytes is not None},
+            limit_hook=limit_hook(config),
         )
 
     def _lock(self, config: Config, policy: GrantPolicy) -> LockAllocator:
@@ -199,6 +208,7 @@ class Calls:
             vendor=self._vendor,
             vendor_keys=[known.key for known in config.device_config.vendors()],
             policy=policy,
+            enforcement=self._enforcement,
             follows_kubelet=config.follows_kubelet,
         )
 

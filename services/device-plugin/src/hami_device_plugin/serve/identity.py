@@ -25,12 +25,15 @@ from hami_device_plugin.decide.allocation import (
     GrantPolicy,
     Library,
     allocate,
+    directory_name,
     granted_uuids,
     region_file,
     region_in_container,
+    without_library,
 )
 from hami_device_plugin.decide.cdi import spec as cdi
 from hami_device_plugin.decide.cdi.driver import DriverSpec
+from hami_device_plugin.decide.enforcement import Enforcement, Hold, hold
 from hami_device_plugin.decide.mig.grant import GrantedInstance, instance_grant
 from hami_device_plugin.decide.owner import Entry, Listed, contradiction, named, owner
 from hami_device_plugin.decide.pods import Pod, granted_shares
@@ -38,6 +41,7 @@ from hami_device_plugin.serve.batch import Batch
 from hami_device_plugin.serve.mig.instances import Granted, Instances
 from hamicommon.errors import HamiError
 from hamicommon.model import ContainerShares
+from hamicommon.runtime import unpreloaded
 from hamicommon.vendor import Vendor
 from hamicommon.wire.limits_file import encode_limits_file
 
@@ -88,6 +92,8 @@ class Prepared:
     instances: Sequence[GrantedInstance]
     """Its MIG instances, if its shares are such."""
     driver: DriverSpec | None
+    hold: Hold
+    """How it is limited, unless its shares are MIG instances."""
     has_host_users: bool = True
     """False if the container has a user namespace, in which no hook may change a file of the host."""
 
@@ -97,9 +103,14 @@ class Prepared:
         return cdi.region_name(self.device)
 
     @property
+    def has_library(self) -> bool:
+        """Whether it gets the library, and so a region."""
+        return self.hold.has_library and not self.instances
+
+    @property
     def is_checked(self) -> bool:
         """Whether the runtime marks the region when it applies the edits: that needs a hook, and a region."""
-        return self.driver is not None and not self.instances and self.has_host_users
+        return self.driver is not None and self.has_library and self.has_host_users
 
 
 class IdentityAllocator:
@@ -116,11 +127,15 @@ class IdentityAllocator:
         policy: GrantPolicy,
         offered: Set[str],
         hook: str,
+        enforcement: Enforcement,
+        memory_bytes: Mapping[str, int],
+        limit_hook: cdi.LimitHook,
     ) -> None:
         """
         Serve *resource* on *node*; *offered* are the UUIDs of its devices, and specs go to *cdi_root*.
 
-        *hook* is the host's path of nvidia-cdi-hook.
+        *hook* is the host's path of nvidia-cdi-hook. *enforcement* says who limits memory, *memory_bytes* how much each
+        device has, by UUID, and *limit_hook* is for what the driver limits.
         """
         self._access = access
         self._node = node
@@ -130,6 +145,9 @@ class IdentityAllocator:
         self._policy = policy
         self._offered = offered
         self._hook = hook
+        self._enforcement = enforcement
+        self._memory_bytes = memory_bytes
+        self._limit_hook = limit_hook
         self._write = Batch(self._prepare)
 
     async def allocate(self, requests: Sequence[Sequence[str]]) -> tuple[Grant, ...]:
@@ -174,9 +192,20 @@ class IdentityAllocator:
             uuids = await self._access.instances(pod, container, granted) if self._access.instances else ()
             driver = await self._access.driver(uuids or granted_uuids(granted))
             instances = await self._access.granted(uuids, self._policy)
+            held = self._hold(pod, granted)
         except HamiError as error:
             raise IdentityError(f"Pod {pod}, container {container}: {error}") from error
-        return Prepared(device, self._container(pod, container), granted, instances, driver, pod.has_host_users)
+        found = self._container(pod, container)
+        return Prepared(device, found, granted, instances, driver, held, pod.has_host_users)
+
+    def _hold(self, pod: Pod, shares: ContainerShares) -> Hold:
+        return hold(
+            shares,
+            pod.annotations,
+            self._enforcement,
+            self._memory_bytes,
+            is_oversubscribed=self._policy.is_oversubscribed,
+        )
 
     def _container(self, pod: Pod, name: str) -> Container:
         for found in pod.containers:
@@ -218,12 +247,19 @@ class IdentityAllocator:
                 if library.is_hamis:
                     make_world_writable(Path(self._policy.lock_directory))
                 grant = self._grant(each, library)
-                if not each.instances:
+                self._record(each)
+                if each.has_library:
                     prepare_region(self._region_file(each))
                 if grant.limits:
                     write_limits(self._region_file(each).parent, encode_limits_file(grant.limits))
                 changed |= cdi_files.write_spec(self._cdi_root, pod.uid, each.device, self._spec(each, grant))
         return changed
+
+    def _record(self, prepared: Prepared) -> None:
+        """Record whether a container with shares has the library, for the monitor. Instances never have it."""
+        name = directory_name(prepared.container.pod_uid, prepared.container.name)
+        containers = Path(self._policy.hook_path) / "vgpu/containers"
+        unpreloaded.record(containers, name, is_preloaded=prepared.has_library or bool(prepared.instances))
 
     def _spec(self, prepared: Prepared, grant: Grant) -> dict[str, Any]:
         """Return the spec of one container: the driver's part, then ours."""
@@ -231,11 +267,15 @@ class IdentityAllocator:
         edits = driver.common + cdi.grant_edits(grant)
         if prepared.is_checked:
             edits += cdi.mark_edits(self._hook, region_in_container(self._policy, prepared.region))
+        if not prepared.instances:
+            edits = cdi.with_limits(edits, self._limit_hook, prepared.hold.limits)
         return cdi.spec(prepared.device, edits, driver.version)
 
     def _grant(self, prepared: Prepared, library: Library) -> Grant:
         if prepared.instances:
             return instance_grant(prepared.instances, self._policy)
+        if not prepared.has_library:
+            return without_library(prepared.shares, self._policy)
         return allocate(
             prepared.shares,
             prepared.container,

@@ -27,6 +27,7 @@ from hami_device_plugin.decide.allocation import (
     allocate,
     container_directory,
 )
+from hami_device_plugin.decide.enforcement import Enforcement, check_demand
 from hami_device_plugin.decide.mig.grant import instance_grant
 from hami_device_plugin.decide.pending import (
     PendingError,
@@ -85,6 +86,7 @@ class LockAllocator:
         vendor: Vendor,
         vendor_keys: Sequence[str],
         policy: GrantPolicy,
+        enforcement: Enforcement,
         follows_kubelet: bool,
     ) -> None:
         """
@@ -97,6 +99,7 @@ class LockAllocator:
         self._vendor = vendor
         self._vendor_keys = vendor_keys
         self._policy = policy
+        self._enforcement = enforcement
         self._follows_kubelet = follows_kubelet
         self._one_at_a_time = one_at_a_time
 
@@ -111,6 +114,7 @@ class LockAllocator:
         async with self._one_at_a_time:
             pod = await self._pending_pod()
             try:
+                check_demand(pod.annotations, self._enforcement, is_oversubscribed=self._policy.is_oversubscribed)
                 served, left = self._serve(pod, requests)
                 grants = await self._grants(pod, served)
                 await self._access.annotate(pod, {self._vendor.to_allocate_key: encode_pod_devices(left)})

@@ -24,6 +24,7 @@ from hami_device_plugin.adapters.regions import cut_regions
 from hami_device_plugin.config.settings import Config
 from hami_device_plugin.decide.announcement import announcement, withdrawal
 from hami_device_plugin.decide.cdi.strategy import Strategy
+from hami_device_plugin.decide.enforcement import Enforcement
 from hami_device_plugin.decide.mode import Mode
 from hami_device_plugin.decide.pods import Pod
 from hami_device_plugin.metrics import Metrics
@@ -31,6 +32,7 @@ from hami_device_plugin.serve.calls import Calls
 from hami_device_plugin.serve.link_loop import LinkLoop
 from hamicommon.errors import HamiError
 from hamicommon.model import Device
+from hamicommon.runtime import unpreloaded
 from hamicommon.runtime.kube import KubeError
 from hamicommon.runtime.removal import delete_some
 from hamicommon.vendor import Vendor
@@ -61,15 +63,17 @@ class NodeLoop:
         links: LinkLoop,
         mode: Mode,
         strategy: Strategy,
+        enforcement: Enforcement,
         metrics: Metrics,
     ) -> None:
-        """Work by *config*, *mode* and *strategy*."""
+        """Work by *config*, *mode*, *strategy* and *enforcement*."""
         self._vendor = vendor
         self._view = view
         self._calls = calls
         self._links = links
         self._mode = mode
         self._strategy = strategy
+        self._enforcement = enforcement
         self._metrics = metrics
         self._cdi_root = Path(config.cdi_root)
         self._vgpu = config.vgpu_directory
@@ -193,6 +197,11 @@ class NodeLoop:
         if stale:
             with host_files_of("CDI specs of Pods that are gone cannot be removed"):
                 await asyncio.to_thread(cdi_files.remove_specs, self._cdi_root, lambda spec: spec.device in stale)
+        with host_files_of("records of Pods that are gone cannot be removed"):
+            await asyncio.to_thread(unpreloaded.forget, self._vgpu / "containers", self._is_of_gone_pod)
+
+    def _is_of_gone_pod(self, directory: str) -> bool:
+        return directory.partition("_")[0] not in self._view.pods
 
     async def _is_needless(self, namespace: str, name: str) -> bool:
         """
@@ -218,6 +227,7 @@ class NodeLoop:
             version=self._config.wire_version,
             is_identity=self._mode.is_identity,
             device_list=str(self._strategy),
+            enforcement=str(self._enforcement),
             carried=carried,
             now=datetime.now(UTC),
             pair_scores=None if rated is None else rated.scores,

@@ -12,6 +12,8 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,8 @@ from hami_device_plugin.adapters.kube import NodeKube
 from hami_device_plugin.adapters.kubelet import Handlers, PluginServer, PodResources
 from hami_device_plugin.adapters.nvml.mig import MigNvml
 from hami_device_plugin.config.settings import Config
+from hami_device_plugin.decide.announcement import announcement
+from hami_device_plugin.decide.enforcement import HOLDERS, Enforcement, EnforcementError
 from hami_device_plugin.decide.inventory import FoundDevice, inventory, is_instance
 from hami_device_plugin.decide.mig.offer import MODE as MIG
 from hami_device_plugin.decide.mig.offer import with_offers
@@ -36,6 +40,7 @@ from hami_device_plugin.serve.calls import Calls, grant_policy
 from hami_device_plugin.serve.card_loop import CardLoop, Conditions
 from hami_device_plugin.serve.driver import Driver
 from hami_device_plugin.serve.driver_part import DriverPart
+from hami_device_plugin.serve.enforcement import find_enforcement
 from hami_device_plugin.serve.kubelet_loop import KubeletLoop
 from hami_device_plugin.serve.link_loop import LinkLoop
 from hami_device_plugin.serve.mig.instances import Instances, MigInstances
@@ -107,6 +112,8 @@ class Session:
         """Set in mode `mig`."""
         self._locator = InstanceLocator(MigNvml(nvml))
         self._driver_part = DriverPart(config, self._view, metrics, self._locator.capabilities)
+        self._enforcement: Enforcement | None = None
+        """Who limits memory; None until that is known."""
         self._calls: Calls
         self._node_loop: NodeLoop
         self._kubelet_loop: KubeletLoop
@@ -132,8 +139,9 @@ class Session:
         return self._kubelet_loop.problem() if self._config.kubelet_socket else None
 
     def status(self) -> str:
-        """Return how devices reach containers."""
-        return self._driver_part.status()
+        """Return how devices reach containers, and who limits their memory."""
+        held = "" if self._enforcement is None else f"memory is limited by {self._enforcement}"
+        return "\n".join(filter(None, (self._driver_part.status(), held)))
 
     def end(self, cause: str) -> None:
         """End the session for *cause*; the first cause counts."""
@@ -235,7 +243,7 @@ class Session:
             await asyncio.to_thread(self._install)
             mode = await self._choose_mode()
             await self._driver_part.prepare(mode, self._uuids())
-            self._prepare(mode)
+            self._prepare(mode, await self._choose_enforcement(mode))
             self._server = await self._start_server()
             group.create_task(self._node_loop.reconcile(lambda: self._devices, self._cards.annotations))
             if mode.is_identity and self._mig is None:
@@ -324,7 +332,42 @@ class Session:
             return str(error)
         return None
 
-    def _prepare(self, mode: Mode) -> None:
+    async def _choose_enforcement(self, mode: Mode) -> Enforcement:
+        """
+        Return who limits memory.
+
+        Raises:
+            EnforcementError: it must be the driver, which cannot. The scheduler is told that no device can be used.
+        """
+        try:
+            found = await find_enforcement(self._config, self._nvml, self._uuids(), self._driver_part.strategy)
+        except EnforcementError as error:
+            await self._withdraw_devices(mode, Enforcement("none", str(error)))
+            raise
+        logger.info("Memory is limited", by=found.by, because=found.reason)
+        for name in HOLDERS:
+            self._metrics.enforcement.labels(name).set(name == found.by)
+        self._enforcement = found
+        return found
+
+    async def _withdraw_devices(self, mode: Mode, enforcement: Enforcement) -> None:
+        """Say in the Node's annotations that all its devices are unhealthy, and why nothing is offered."""
+        patch = announcement(
+            [replace(device, healthy=False) for device in self._devices],
+            self._vendor,
+            version=self._config.wire_version,
+            is_identity=mode.is_identity,
+            device_list=str(self._driver_part.strategy),
+            enforcement=str(enforcement),
+            carried=self._view.annotations,
+            now=datetime.now(UTC),
+        )
+        if patch:
+            await self._view.annotate_node(patch)
+            self._view.report("MemoryNotEnforced", f"Nothing is offered: {enforcement.reason}", is_warning=True)
+            await self._view.send_reports()
+
+    def _prepare(self, mode: Mode, enforcement: Enforcement) -> None:
         """Create the parts that answer the kubelet and update the Node."""
         self._calls = Calls(
             self._config,
@@ -333,6 +376,7 @@ class Session:
             resources=self._resources,
             links=self._links,
             mode=mode,
+            enforcement=enforcement,
             driver_part=self._driver_part,
             metrics=self._metrics,
             locator=self._locator,
@@ -347,6 +391,7 @@ class Session:
             links=self._links,
             mode=mode,
             strategy=self._driver_part.strategy,
+            enforcement=enforcement,
             metrics=self._metrics,
         )
 

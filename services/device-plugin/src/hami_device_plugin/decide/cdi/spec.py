@@ -10,6 +10,8 @@ Source: https://github.com/cncf-tags/container-device-interface/blob/v1.0.1/SPEC
 """
 
 import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hami_device_plugin.decide.allocation import (
@@ -32,12 +34,29 @@ DEVICE_PREFIX = "a-"
 """Names had to start with a letter before CDI 0.5."""
 MARK_MODE = 0o777
 """The mode of a region file that a runtime has marked; the plugin makes it without a right to execute."""
+NVIDIAS_LIMITS = "apply-cuda-memory-limits"
+"""
+The hook of NVIDIA's generator that limits memory. It has one value for all devices of a container, which it reads from
+variables that the Pod's author may set.
+
+Source: https://github.com/NVIDIA/nvidia-container-toolkit/tree/v1.20.1/cmd/nvidia-cdi-hook
+"""
 _MOUNT_OPTIONS = ("nosuid", "nodev", "rbind", "rprivate")
 _MEMORY_OPTIONS = ("nosuid", "nodev", "noexec", "mode=0777", "size=16m", "nr_inodes=64")
 """
 What a container may keep in a private directory. The library has a file of 5 MiB there. The sticky bit would keep
 users of the container from opening each other's files (fs.protected_regular).
 """
+
+
+@dataclass(frozen=True, slots=True)
+class LimitHook:
+    """How a runtime runs `hami-limit-hook` on the host."""
+
+    program: str
+    driver_root: str
+    cgroup_root: str
+    """Where cgroup v2 is mounted."""
 
 
 def new_device() -> str:
@@ -130,6 +149,21 @@ def mark_edits(program: str, region: str) -> Edits:
     """
     arguments = ["nvidia-cdi-hook", "chmod", "--mode", f"{MARK_MODE:o}", "--path", region]
     return Edits(hooks=({"hookName": "createContainer", "path": program, "args": arguments},))
+
+
+def with_limits(edits: Edits, hook: LimitHook, limits: Mapping[str, int]) -> Edits:
+    """
+    Return *edits* and the hook that has the driver limit the container to *limits*, bytes by UUID.
+
+    NVIDIA's own hook for that is left out: both would set the same limits.
+    """
+    if not limits:
+        return edits
+    places = ["--driver-root", hook.driver_root, "--cgroup", hook.cgroup_root]
+    arguments = ["hami-limit-hook", *places, *(f"{uuid}={size_bytes}" for uuid, size_bytes in limits.items())]
+    others = (other for other in edits.hooks if NVIDIAS_LIMITS not in (other.get("args") or ()))
+    ours = {"hookName": "createRuntime", "path": hook.program, "args": arguments}
+    return replace(edits, hooks=(*others, ours))
 
 
 def _memory(container_path: str) -> Json:

@@ -1,0 +1,49 @@
+"""
+Ask NVML whether the driver can limit the memory of cgroups.
+
+Source: NVML API reference, nvmlDeviceGetMemoryLimits_v1
+"""
+
+from collections.abc import Sequence
+
+import pynvml
+
+from hami_device_plugin.adapters.nvml.devices import UNSUPPORTED
+from hamicommon.runtime.nvml import OPEN_SECONDS, Nvml, text
+
+
+async def limits_problem(nvml: Nvml, uuids: Sequence[str], cgroup: str) -> str | None:
+    """
+    Return why the driver cannot limit memory on each of the GPUs *uuids*; None if it can.
+
+    *cgroup* is the folder of any cgroup. A GPU that does not answer counts only if none does.
+
+    Raises:
+        NvmlError: the driver does not answer.
+    """
+    return await nvml.call(_limits_problem, tuple(uuids), cgroup, seconds=OPEN_SECONDS)
+
+
+def _limits_problem(uuids: Sequence[str], cgroup: str) -> str | None:
+    silent, answers = "it has no GPU", 0
+    for uuid in uuids:
+        try:
+            _read_limits(uuid, cgroup)
+        except UNSUPPORTED as error:
+            version = text(pynvml.nvmlSystemGetDriverVersion())
+            return f"driver {version}, device {uuid}: {error}; it needs r615 or later, cgroup v2 and a GPU without MIG"
+        except pynvml.NVMLError as error:
+            silent = f"device {uuid}: {error}"
+        else:
+            answers += 1
+    return None if answers else silent
+
+
+def _read_limits(uuid: str, cgroup: str) -> None:
+    """Read the limits of *cgroup* on a GPU; there need not be any."""
+    handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+    limits = pynvml.c_nvmlGetMemoryLimits_v1_t(cgroup.encode())
+    try:
+        pynvml.nvmlDeviceGetMemoryLimits_v1(handle, limits)
+    except pynvml.NVMLError_NotFound:
+        return

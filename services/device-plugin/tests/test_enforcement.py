@@ -1,0 +1,320 @@
+"""
+Who limits the memory of a container, and what it is told to the Node's people.
+"""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from device_plugin_apiserver import ApiServer
+from device_plugin_generator import FakeGenerator
+from device_plugin_kubelet import Kubelet
+from device_plugin_process import A100, FAKE_DRIVER, NODE, T4, PluginProcess, a_node, a_pod, needs_fake_driver
+
+from hami_device_plugin import __version__
+from hami_device_plugin.decide.cdi.edits import Edits
+from hami_device_plugin.decide.cdi.spec import NVIDIAS_LIMITS, LimitHook, with_limits
+from hami_device_plugin.decide.enforcement import (
+    Enforcement,
+    EnforcementError,
+    Hold,
+    check_demand,
+    choose_enforcement,
+    hold,
+)
+from hamicommon.model import Share
+from hamicommon.runtime import unpreloaded
+from testbed.hardware import FIRST_DRIVER_WITH_LIMITS, FakeDriver, StandInCgroups
+
+GIB = 1 << 30
+MIB = 1 << 20
+BY_LIBRARY = Enforcement("library", "driver 570 is too old")
+BY_DRIVER = Enforcement("driver", "r")
+DEMAND: dict[str, Any] = {"hami.io/enforcement": "driver"}
+ANNOTATION = "hami.io/node-enforcement"
+REGISTER = "hami.io/node-nvidia-register"
+SIZES = {"GPU-a": 16 * GIB, "GPU-b": 8 * GIB}
+
+
+def a_share(uuid: str = "GPU-a", memory_mib: int = 3000, core_percent: int = 30) -> Share:
+    """Return a share."""
+    return Share(uuid, "NVIDIA", memory_mib, core_percent)
+
+
+def held(*shares: Share, node: Enforcement = BY_DRIVER, is_oversubscribed: bool = False, **annotations: str) -> Hold:
+    """Return how a container with *shares* is limited."""
+    named = {f"hami.io/{name}": value for name, value in annotations.items()}
+    return hold(shares, named, node, SIZES, is_oversubscribed=is_oversubscribed)
+
+
+def test_driver_limits_each_device_to_its_share_beside_the_library() -> None:
+    """The library still limits compute and shows the share."""
+    shares = a_share(), a_share("GPU-b::1", 500)
+
+    assert Hold(has_library=True, limits={"GPU-a": 3000 * MIB, "GPU-b": 500 * MIB}) == held(*shares)
+    assert Hold(has_library=True) == held(*shares, node=BY_LIBRARY)
+
+
+def test_whole_device_has_neither_library_nor_limit() -> None:
+    """Nobody else is on it, whoever limits the Node's other containers."""
+    whole = a_share(memory_mib=16384, core_percent=100)
+
+    assert Hold(has_library=False) == held(whole) == held(whole, node=BY_LIBRARY)
+    assert Hold(has_library=False) == held(whole, a_share("GPU-b", 8192, 100))
+
+
+@pytest.mark.parametrize(
+    "share",
+    [
+        pytest.param(a_share(memory_mib=16383, core_percent=100), id="one MiB less"),
+        pytest.param(a_share(memory_mib=16384, core_percent=0), id="not exclusive"),
+        pytest.param(a_share(memory_mib=16384, core_percent=99), id="limited compute"),
+        pytest.param(a_share(memory_mib=32768, core_percent=100), id="more than it has"),
+        pytest.param(a_share("GPU-c", 16384, 100), id="size unknown"),
+    ],
+)
+def test_device_that_is_not_whole_keeps_the_library(share: Share) -> None:
+    """Another container may be on it, or the share is not what the device has."""
+    assert held(share).has_library
+    assert held(a_share(memory_mib=16384, core_percent=100), share).has_library
+
+
+def test_limit_is_no_larger_than_the_device() -> None:
+    """The driver refuses such a limit. An oversubscribed share may be larger, and the library counts the rest."""
+    found = held(a_share(memory_mib=20000), is_oversubscribed=True)
+
+    assert Hold(has_library=True, limits={"GPU-a": 16 * GIB}) == found
+
+
+def test_share_without_a_limit_has_none_by_the_driver() -> None:
+    """A share of 0 MiB may have all that is free."""
+    assert {} == held(a_share(memory_mib=0)).limits
+
+
+def test_pod_may_demand_the_driver_alone() -> None:
+    """It has a hard share and no preload."""
+    assert Hold(has_library=False, limits={"GPU-a": 3000 * MIB}) == held(a_share(), enforcement="driver")
+
+
+def test_demand_that_the_node_cannot_meet_is_refused() -> None:
+    """The container would have no limit at all. The message says what to do."""
+    with pytest.raises(EnforcementError, match="does not have: driver 570 is too old; remove the annotation, or use"):
+        held(a_share(), node=BY_LIBRARY, enforcement="driver")
+    with pytest.raises(EnforcementError, match="deviceMemoryScaling is above 1"):
+        held(a_share(), is_oversubscribed=True, enforcement="driver")
+    check_demand(DEMAND, Enforcement("mig", "r"), is_oversubscribed=False)
+
+
+@pytest.mark.parametrize("value", ["Driver", "library", "none", "driver "])
+def test_unknown_demand_is_refused(value: str) -> None:
+    """It may have been meant as the known one."""
+    with pytest.raises(EnforcementError, match=f"is {value!r}; it must be 'driver', or be removed"):
+        held(a_share(), enforcement=value)
+
+
+def test_setting_decides_together_with_what_the_driver_can() -> None:
+    """A Node whose driver cannot is an error only if it is required."""
+    assert "driver" == choose_enforcement("auto", None).by == choose_enforcement("required", None).by
+    assert Enforcement("library", "p") == choose_enforcement("auto", "p")
+    assert "library: --memory-enforcement=none" == str(choose_enforcement("none", None))
+    with pytest.raises(EnforcementError, match="required: the driver cannot limit memory: p"):
+        choose_enforcement("required", "p")
+
+
+def test_hook_of_nvidias_gives_way_to_ours() -> None:
+    """Its one value for all devices comes from variables of the container."""
+    nvidias = [{"path": "/h", "args": ["nvidia-cdi-hook", name]} for name in ("update-ldcache", NVIDIAS_LIMITS)]
+    edits, hook = Edits(hooks=tuple(nvidias)), LimitHook("/p", "/run/nvidia/driver", "/sys/fs/cgroup")
+
+    places = ["--driver-root", "/run/nvidia/driver", "--cgroup", "/sys/fs/cgroup"]
+    arguments = ["hami-limit-hook", *places, "GPU-a=1", "GPU-b=2"]
+    ours = {"hookName": "createRuntime", "path": "/p", "args": arguments}
+    assert (nvidias[0], ours) == with_limits(edits, hook, {"GPU-a": 1, "GPU-b": 2}).hooks
+    assert edits == with_limits(edits, hook, {})
+
+
+class Node:
+    """The plugin's host, with a driver that holds limits and a stand-in for cgroup v2."""
+
+    def __init__(self, host: Path) -> None:
+        self.fake = FakeGenerator(host, FAKE_DRIVER / "libnvidia-ml.so.1")
+        self.cgroups = StandInCgroups(host / "cgroup")
+        self.limit_hook = host / "toolkit/hami-limit-hook"
+        self.limit_hook.write_bytes(b"the limit hook")
+        (host / "hardware").mkdir()
+        self.use_driver(FIRST_DRIVER_WITH_LIMITS)
+
+    def use_driver(self, version: str) -> None:
+        """Install and load the driver of this version."""
+        self.fake.install(version)
+        FakeDriver(self.fake.host / "hardware").load(version=version)
+
+    @asynccontextmanager
+    async def plugin(self, api: ApiServer, kubelet: Kubelet, *flags: str) -> AsyncIterator[PluginProcess]:
+        """Run the plugin, which may not come to serve."""
+        api.put("nodes", a_node())
+        ours = (f"--limit-hook={self.limit_hook}", f"--cgroup-root={self.cgroups.root}")
+        host, variables = self.fake.host, self.cgroups.variables("/")
+        async with PluginProcess(host, api, kubelet, *self.fake.flags, *ours, *flags, **variables) as plugin:
+            yield plugin
+
+
+@pytest.fixture
+def node(host: Path) -> Node:
+    """A host whose driver can limit memory."""
+    return Node(host)
+
+
+async def started(
+    plugin: PluginProcess, api: ApiServer, kubelet: Kubelet, allocated: str, **annotations: str
+) -> dict[str, Any]:
+    """Let a Pod's container start, and return the edits of its spec."""
+    named: dict[str, Any] = {f"hami.io/{name}": value for name, value in annotations.items()}
+    api.put("pods", a_pod("p", f"{allocated}:;", "main=1", **named))
+    await plugin.serving()
+    answer = await kubelet.allocate("uid-p", "p", "main", f"{T4}-0")
+    await kubelet.pre_start(f"{T4}-0")
+    return plugin.specs()[answer.cdi_devices[0].name]
+
+
+def limits_in(edits: dict[str, Any]) -> list[list[str]]:
+    """Return what each hook of ours sets."""
+    hooks = [hook for hook in edits["hooks"] if hook["hookName"] == "createRuntime"]
+    return [[word for word in hook["args"] if "=" in word] for hook in hooks]
+
+
+@needs_fake_driver
+async def test_container_gets_the_hook_beside_the_library(node: Node, api: ApiServer, kubelet: Kubelet) -> None:
+    """The hook of this version is on the host, and calls the driver below the host's root."""
+    async with node.plugin(api, kubelet) as plugin:
+        edits = await started(plugin, api, kubelet, f"{T4},NVIDIA,2000,20")
+
+    assert [[f"{T4}={2000 * MIB}"]] == limits_in(edits)
+    [hook] = [hook for hook in edits["hooks"] if hook["hookName"] == "createRuntime"]
+    assert f"{node.fake.host}/hook/vgpu/hami-limit-hook.{__version__}" == hook["path"]
+    assert b"the limit hook" == Path(hook["path"]).read_bytes()
+    assert ["--driver-root", "/run/nvidia/driver", "--cgroup", str(node.cgroups.root)] == hook["args"][1:5]
+    assert "/etc/ld.so.preload" in json.dumps(edits["mounts"])
+
+
+@needs_fake_driver
+@pytest.mark.parametrize(
+    ("granted", "demand", "limits"),
+    [
+        pytest.param(f"{T4},NVIDIA,2000,20", "driver", [[f"{T4}={2000 * MIB}"]], id="driver demanded"),
+        pytest.param(f"{T4},NVIDIA,16384,100", "", [], id="whole device"),
+    ],
+)
+async def test_container_without_the_library_has_the_device_and_a_record(
+    node: Node, api: ApiServer, kubelet: Kubelet, granted: str, demand: str, limits: list[list[str]]
+) -> None:
+    """It has no preload, no limits of the library and no region. The record on the host goes with the Pod."""
+    containers = node.fake.host / "hook/vgpu/containers"
+    async with node.plugin(api, kubelet) as plugin:
+        edits = await started(plugin, api, kubelet, granted, enforcement=demand)
+        assert {"uid-p_main"} == unpreloaded.recorded(containers)
+        assert not (containers / "uid-p_main").exists()
+        api.remove("pods", "default", "p")
+        await plugin.until(lambda: not unpreloaded.recorded(containers))
+
+    assert limits == limits_in(edits)
+    assert "vgpu" not in json.dumps(edits["mounts"])
+    assert "/dev/nvidia1" in [device["path"] for device in edits["deviceNodes"]]
+    assert ["NVIDIA_VISIBLE_DEVICES=void"] == edits["env"]
+
+
+@needs_fake_driver
+async def test_who_limits_memory_is_said_everywhere(node: Node, api: ApiServer, kubelet: Kubelet) -> None:
+    """In the log, /readyz, the Node's annotation and a metric."""
+    expected = "driver: the driver limits memory by cgroup, the library limits compute"
+    async with node.plugin(api, kubelet) as plugin:
+        await plugin.serving()
+        await plugin.until(lambda: api.annotations("nodes", "", NODE).get(ANNOTATION) == expected)
+        _, ready = await plugin.get("/readyz")
+        _, metrics = await plugin.get("/metrics")
+
+    assert f"memory is limited by {expected}" in ready.splitlines()
+    assert 'hami_device_plugin_memory_enforcement{by="driver"} 1.0' in metrics
+    assert 'hami_device_plugin_memory_enforcement{by="library"} 0.0' in metrics
+    assert "Memory is limited" in plugin.events()
+
+
+@needs_fake_driver
+@pytest.mark.parametrize(
+    ("flag", "because"),
+    [
+        pytest.param("--memory-enforcement=none", "--memory-enforcement=none", id="switched off"),
+        pytest.param("--device-list-strategy=envvar", "its hook needs native CDI", id="no native CDI"),
+        pytest.param("--cgroup-root=/nowhere", "it needs cgroup v2, which is not mounted at /nowhere", id="cgroup v1"),
+        pytest.param("--limit-hook=/nowhere", "/nowhere cannot be installed as", id="no hook"),
+        pytest.param("old driver", "it needs r615 or later, cgroup v2 and a GPU without MIG", id="old driver"),
+    ],
+)
+async def test_library_limits_alone_where_the_driver_cannot(
+    node: Node, api: ApiServer, kubelet: Kubelet, flag: str, because: str
+) -> None:
+    """The Node says why. A Pod that demands the driver does not start there, and its Event says the same."""
+    flags = [flag]
+    if flag == "old driver":
+        node.use_driver("570.124.06")
+        flags = []
+    async with node.plugin(api, kubelet, *flags) as plugin:
+        edits = await started(plugin, api, kubelet, f"{T4},NVIDIA,2000,20")
+        said = api.annotations("nodes", "", NODE)[ANNOTATION]
+        api.put("pods", a_pod("q", f"{T4},NVIDIA,2000,20:;", "main=1", **DEMAND))
+        await kubelet.allocate("uid-q", "q", "main", f"{T4}-1")
+        with pytest.raises(
+            Exception, match=r"Pod default/q, container main: annotation hami.io/enforcement"
+        ) as refusal:
+            await kubelet.pre_start(f"{T4}-1")
+        written = len(plugin.specs())
+
+    assert said.startswith("library: ")
+    assert because in said
+    assert because in str(refusal.value)
+    assert 1 == written
+    assert "hami-limit-hook" not in json.dumps(edits)
+
+
+@needs_fake_driver
+async def test_node_that_cannot_do_what_is_required_offers_nothing(
+    node: Node, api: ApiServer, kubelet: Kubelet
+) -> None:
+    """The kubelet gets no device, the scheduler sees none that is healthy, and everybody is told why."""
+    because = "--memory-enforcement=required: the driver cannot limit memory: it needs cgroup v2"
+    async with node.plugin(api, kubelet, "--memory-enforcement=required", "--cgroup-root=/nowhere") as plugin:
+        await plugin.until(lambda: "Cannot serve devices" in plugin.events())
+        status, reason = await plugin.get("/readyz")
+        annotations = api.annotations("nodes", "", NODE)
+        events = api.events("MemoryNotEnforced")
+
+    assert (503, True) == (status, reason.startswith(because))
+    assert annotations[ANNOTATION].startswith(f"none: {because}")
+    assert [False, False] == [device.get("health", False) for device in json.loads(annotations[REGISTER])]
+    assert 1 == len(events)
+    assert not kubelet.registrations
+
+
+@needs_fake_driver
+async def test_node_that_can_do_what_is_required_serves(node: Node, api: ApiServer, kubelet: Kubelet) -> None:
+    """As with `auto`."""
+    async with node.plugin(api, kubelet, "--memory-enforcement=required") as plugin:
+        edits = await started(plugin, api, kubelet, f"{A100},NVIDIA,2000,20")
+
+    assert [[f"{A100}={2000 * MIB}"]] == limits_in(edits)
+
+
+@needs_fake_driver
+async def test_demand_is_refused_under_the_lock(node: Node, api: ApiServer, kubelet: Kubelet) -> None:
+    """No hook reaches a container there. The Pod is marked as failed."""
+    async with node.plugin(api, kubelet, "--allocation=lock") as plugin:
+        await plugin.serving()
+        api.put("pods", a_pod("p", f"{T4},NVIDIA,2000,20:;", "main=1", **DEMAND))
+        with pytest.raises(Exception, match="demands a limit by the driver alone, which this Node does not have"):
+            await kubelet.allocate("uid-p", "p", "main", f"{T4}-0")
+        phase = api.annotations("pods", "default", "p")["hami.io/bind-phase"]
+
+    assert "failed" == phase
