@@ -88,3 +88,18 @@ def test_pod_with_thousands_of_strange_names_costs_as_much_as_one_with_a_few(pol
     pod["metadata"]["annotations"] = {f"hami.io/gpu-scheduler-policy{number}": "" for number in range(5000)}
 
     assert 2 * NAMES_CHECKED == len(admit(pod, policy).warnings)
+
+
+@pytest.mark.parametrize(("value", "is_known"), [("driver", True), ("", True), ("Driver", False), ("library", False)])
+def test_unknown_word_for_who_limits_memory_is_named(
+    value: str, is_known: bool, policy: Policy, a_pod: PodBuilder
+) -> None:
+    """The device plugin would refuse to start the Pod's containers."""
+    pod = a_pod({"gpu": "1"})
+    pod["metadata"]["annotations"] = {"hami.io/enforcement": value}
+
+    expected = (
+        f"annotation hami.io/enforcement: is {value!r}, it must be 'driver' or absent; no container with a share will "
+        "start"
+    )
+    assert (() if is_known else (expected,)) == admit(pod, policy).warnings

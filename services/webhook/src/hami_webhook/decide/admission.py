@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from hami_webhook.decide import quota
-from hami_webhook.decide.advice import Vocabulary, misspelled
+from hami_webhook.decide.advice import Vocabulary, misspelled, unknown_demand
 from hami_webhook.decide.amounts import AmountError
 from hami_webhook.decide.patch import Operation, diff
 from hami_webhook.decide.pod import Container, Pod, PodError, read_pod
@@ -109,7 +109,8 @@ def admit(
         return refusal
     patch = tuple(diff(value, pod.rewritten()))
     amounts = (text for each in pod.all_containers() for rule in policy.rules for text in rule.warnings(each))
-    warnings = (*amounts, *map(_removal, pod.removed_annotations), *misspelled(pod, policy.vocabulary))
+    advice = (*misspelled(pod, policy.vocabulary), *unknown_demand(pod))
+    warnings = (*amounts, *map(_removal, pod.removed_annotations), *advice)
     return Admission(Outcome.CHANGED if patch else Outcome.UNCHANGED, patch=patch, warnings=warnings)
 
 

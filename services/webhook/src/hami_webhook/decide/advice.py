@@ -55,6 +55,16 @@ def misspelled(pod: Pod, vocabulary: Vocabulary) -> Iterator[str]:
         yield f"annotation {key}: nothing reads it; did you mean {meant}?"
 
 
+def unknown_demand(pod: Pod) -> Iterator[str]:
+    """Yield a sentence if *pod* demands with an unknown word who limits its memory."""
+    wanted = pod.annotations.get(keys.ENFORCEMENT, "")
+    if wanted not in ("", keys.ENFORCEMENT_DRIVER):
+        yield (
+            f"annotation {keys.ENFORCEMENT}: is {wanted[:NAME_MAX]!r}, it must be {keys.ENFORCEMENT_DRIVER!r} or "
+            "absent; no container with a share will start"
+        )
+
+
 @lru_cache(maxsize=8)
 def _by_domain(names: frozenset[str]) -> dict[str, list[str]]:
     """Return the names of each domain without it. A vocabulary changes only with the device config."""
