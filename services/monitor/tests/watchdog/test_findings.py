@@ -40,9 +40,10 @@ def found(
     pods: Collection[MonitoredPod] = (a_granted_pod(),),
     pids: Mapping[ContainerKey, Collection[int]] | None = None,
     unread: Collection[ContainerKey] = (),
+    unpreloaded: Collection[ContainerKey] = (),
 ) -> dict[Evidence, str]:
     """Return what is found; without more arguments the Node has an honest process 50, which is 7 in its container."""
-    granted = grants(pods)
+    granted = grants(pods, frozenset(unpreloaded))
     known = {process.program.pid: process for process in processes}
     seen = uses(devices, known, {"u1": an_owner()} if owners is None else owners, ("kube-system",))
     given_pids = {KEY: {7}} if pids is None else pids
@@ -63,6 +64,8 @@ CASES: dict[str, tuple[dict[str, Any], set[Kind]]] = {
     "maps-not-readable": ({"processes": [a_process(50, has_library=None)]}, set()),
     "no-library": ({"processes": [NO_LIBRARY], "pids": {}}, {Kind.LIBRARY_NOT_LOADED}),
     "no-library-but-its-pid-in-the-region": ({"processes": [NO_LIBRARY]}, {Kind.LIBRARY_NOT_LOADED}),
+    "started-without-the-library": ({"processes": [NO_LIBRARY], "pids": {}, "unpreloaded": [KEY]}, set()),
+    "mps-server": ({"processes": [replace(NO_LIBRARY, is_mps_server=True)], "pids": {}}, set()),
     "no-region": ({"pids": {}}, {Kind.NOT_IN_REGION}),
     "another-pid-in-the-region": ({"pids": {KEY: {8}}}, {Kind.NOT_IN_REGION}),
     "region-of-another-container": ({"pids": {ContainerKey("u2", "main"): {7}}}, {Kind.NOT_IN_REGION}),
@@ -94,6 +97,14 @@ def test_kind_follows_from_the_driver_the_grant_and_the_region(given_: dict[str,
 def test_use_above_the_share_is_found_beyond_the_tolerance(used_mib: int, expected: set[Kind]) -> None:
     """The driver's own part of a process is not counted by the library, and is at most the tolerance."""
     assert expected == kinds(found(a_device({50: used_mib})))
+
+
+def test_memory_and_devices_are_judged_also_without_the_library() -> None:
+    """The driver's limit may be gone, and a device that was not granted is no matter of the library."""
+    case: dict[str, Any] = {"processes": [NO_LIBRARY], "pids": {}, "unpreloaded": [KEY]}
+
+    assert {Kind.MEMORY_ABOVE_GRANT} == kinds(found(a_device({50: ABOVE}), **case))
+    assert {Kind.DEVICE_NOT_GRANTED} == kinds(found(a_device({50: 100}, GPU_B), **case))
 
 
 def test_use_is_summed_over_the_processes_of_a_container() -> None:

@@ -23,6 +23,7 @@ from hami_monitor.decide.watchdog.findings import Kind
 from hami_monitor.serve.driver_watch import DriverWatch
 from hami_monitor.serve.monitor import Monitor
 from hamicommon.runtime.kube import Kube
+from hamicommon.runtime.unpreloaded import record
 from hamicommon.runtime.worker import HangError
 from testbed.waiting import eventually
 
@@ -94,6 +95,57 @@ async def test_process_without_the_library_is_found_in_its_second_reading(
     assert {Kind.LIBRARY_NOT_LOADED: 1} == monitor.status().watchdog.found
     await monitor.watchdog.look([a_device({})])
     assert set() == shown(monitor)
+
+
+async def test_container_started_without_the_library_is_not_asked_for_it(
+    monitor: Monitor, sleeper: int, clock: Clock, hook_path: HookPath
+) -> None:
+    """The device plugin's record says so, and a container that restarts with the library has none."""
+    containers = hook_path.path / "containers"
+    record(containers, "u1_main", is_preloaded=False)
+    devices = [a_device({sleeper: 100})]
+    for _ in range(2):
+        await monitor.watchdog.look(devices)
+        clock.seconds += 3
+    assert set() == shown(monitor)
+
+    record(containers, "u1_main", is_preloaded=True)
+    for _ in range(2):
+        await monitor.watchdog.look(devices)
+        clock.seconds += 3
+    assert {Kind.LIBRARY_NOT_LOADED} == shown(monitor)
+
+
+async def test_annotation_hides_no_program_without_the_library(
+    monitor: Monitor, sleeper: int, clock: Clock, pod_server: PodServer
+) -> None:
+    """A tenant can write it when its container runs already."""
+    pod = a_pod(granted=f"{GPU_A},NVIDIA,3000,0:;")
+    pod["status"]["containerStatuses"] = [{"name": "main", "containerID": "containerd://c1"}]
+    pod["metadata"]["annotations"]["hami.io/enforcement"] = "driver"
+    pod_server.put(pod)
+    for _ in range(2):
+        await monitor.watchdog.look([a_device({sleeper: 100})])
+        clock.seconds += 3
+
+    assert {Kind.LIBRARY_NOT_LOADED} == shown(monitor)
+
+
+async def test_mps_server_in_a_container_is_not_asked_for_the_library(
+    monitor: Monitor, clock: Clock, tmp_path: Path
+) -> None:
+    """Its clients are. They are listed as processes of their own."""
+    program = tmp_path / "nvidia-cuda-mps-server"
+    program.symlink_to("/bin/sleep")
+    server = await asyncio.create_subprocess_exec(str(program), "300")
+    try:
+        for _ in range(2):
+            await monitor.watchdog.look([a_device({server.pid: 100})])
+            clock.seconds += 3
+        assert set() == shown(monitor)
+    finally:
+        server.kill()
+        await server.wait()
 
 
 async def test_use_by_the_driver_is_shown_as_long_as_its_processes_are_known(

@@ -10,8 +10,9 @@ import os
 from itertools import islice
 from pathlib import Path
 
-from hami_monitor.decide.containers import FILE_NAMES_MAX, ContainerDirectory, parse_directory_name
+from hami_monitor.decide.containers import FILE_NAMES_MAX, ContainerDirectory, ContainerKey, parse_directory_name
 from hamicommon.runtime.removal import delete_some, set_aside
+from hamicommon.runtime.unpreloaded import recorded
 
 NAMES_EACH_STEP = 1000
 
@@ -40,6 +41,15 @@ class Directories:
                 continue  # It was removed, or the disk is broken: the next round reads it again.
             found.append(ContainerDirectory(key, changed, names))
         return tuple(found), tuple(odd)
+
+    def unpreloaded(self) -> frozenset[ContainerKey]:
+        """
+        Return the containers that the device plugin started without the library.
+
+        Raises:
+            OSError: its records cannot be read.
+        """
+        return frozenset(key for name in recorded(self.path) if (key := parse_directory_name(name)) is not None)
 
     def remove(self, directory: ContainerDirectory) -> None:
         """

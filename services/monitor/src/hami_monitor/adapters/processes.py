@@ -27,6 +27,8 @@ _INITIAL_PID_NAMESPACE = 0xEFFFFFFC
 """Source: https://github.com/torvalds/linux/blob/v6.12/include/linux/proc_ns.h (PROC_PID_INIT_INO)"""
 _FLAGS, _START_TICKS, _STACK_START = 6, 19, 25
 """Places in `/proc/PID/stat`, behind the name."""
+_MPS_SERVER = b"nvidia-cuda-mps"
+"""The name of `nvidia-cuda-mps-server`; the kernel keeps 15 bytes."""
 _EXITING = 0x4
 """Source: https://github.com/torvalds/linux/blob/v6.12/include/linux/sched.h (PF_EXITING)"""
 
@@ -102,7 +104,9 @@ class Processes:
                     continue
                 before = known.get(pid)
                 if before is None or before.program != program:
-                    before = HostProcess(program, _own_pid(pid), self._find_container(pid))
+                    before = HostProcess(
+                        program, _own_pid(pid), self._find_container(pid), is_mps_server=_name(pid) == _MPS_SERVER
+                    )
             except (OSError, ValueError, IndexError):
                 continue  # It has ended.
             found[pid] = before
@@ -115,6 +119,10 @@ def _program(pid: int) -> Program | None:
     if int(fields[_FLAGS]) & _EXITING:
         return None
     return Program(pid, int(fields[_START_TICKS]), int(fields[_STACK_START]))
+
+
+def _name(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/comm").read_bytes().rstrip(b"\n")
 
 
 def _own_pid(pid: int) -> int:

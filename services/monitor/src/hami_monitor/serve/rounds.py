@@ -74,6 +74,10 @@ class Rounds:
         self._scan()
         return self.regions.usages(grants_of(self._pods.shown()))
 
+    def unpreloaded(self) -> frozenset[ContainerKey]:
+        """Return the containers that the device plugin started without the library. Raises: OSError."""
+        return self._directories.unpreloaded()
+
     def live(self) -> str | None:
         """Return None while rounds end in time, else the problem."""
         silent_seconds = self._monotonic_seconds() - self._last_end_seconds

@@ -1,8 +1,8 @@
 """
 Compare what the driver says about processes with the grants and the regions.
 
-A process cannot change what the driver counts for it. The other three signs are weaker: a container may write any pid
-into its region, and may map any file under the library's name.
+A process cannot change what the driver counts for it. The other signs are weaker: a container may write any pid into
+its region, may map any file under the library's name, and may call its program as MPS's server is called.
 Neighbours: `confirmation` decides when a finding counts, `hami_monitor.serve.watchdog` reads everything.
 """
 
@@ -63,6 +63,8 @@ class HostProcess:
     """None for a process of the Node itself."""
     has_library: bool | None = None
     """Whether the library is mapped; None if that has not been read."""
+    is_mps_server: bool = False
+    """Whether it is called as NVIDIA's MPS server, which works for its clients and needs no library."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -117,6 +119,8 @@ class Grants:
     """Only of containers that the library limits."""
     unclear: frozenset[ContainerKey] = frozenset()
     """Containers with MIG instances that are granted by their own UUID: the driver lists them under their GPU."""
+    unpreloaded: frozenset[ContainerKey] = frozenset()
+    """Containers that the device plugin started without the library."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +132,8 @@ class Regions:
     """Containers whose region cannot be read, which has a metric and an alert."""
 
 
-def grants(pods: Iterable[MonitoredPod]) -> Grants:
-    """Return what *pods* were granted."""
+def grants(pods: Iterable[MonitoredPod], unpreloaded: frozenset[ContainerKey] = frozenset()) -> Grants:
+    """Return what *pods* were granted; the containers *unpreloaded* were started without the library."""
     known = tuple(pods)
     shares = {key: grant.shares for key, grant in grants_of(known).items()}
     devices: dict[ContainerKey, set[str]] = defaultdict(set)
@@ -139,7 +143,7 @@ def grants(pods: Iterable[MonitoredPod]) -> Grants:
         for container, mig in pod.mig_allocations:
             devices[ContainerKey(pod.uid, container)].add(mig.gpu_uuid)
     unclear = {key for key, uuids in devices.items() if any(uuid.startswith(MIG_PREFIX) for uuid in uuids)}
-    return Grants({key: frozenset(uuids) for key, uuids in devices.items()}, shares, frozenset(unclear))
+    return Grants({key: frozenset(uuids) for key, uuids in devices.items()}, shares, frozenset(unclear), unpreloaded)
 
 
 def uses(
@@ -178,6 +182,8 @@ def with_library(found: Iterable[Use], granted: Grants) -> tuple[Use, ...]:
         for use in found
         if use.place.device_uuid in _limited_devices(use.key, granted)
         and use.place.container not in use.owner.without_library
+        and use.key not in granted.unpreloaded
+        and not use.process.is_mps_server
     )
 
 
