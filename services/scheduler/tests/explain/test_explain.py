@@ -53,6 +53,18 @@ def whats(report: Report) -> list[str]:
     return [change.what for change in report.changes]
 
 
+def test_report_says_who_limits_memory_on_the_node() -> None:
+    """Of the Node that the Pod would get, and of the Node that it has."""
+    node = a_node("n1", a_device("GPU-a"))
+    node["metadata"]["annotations"]["hami.io/node-enforcement"] = "driver: the driver limits memory by cgroup"
+    cluster, pod = a_cluster(node), a_pod("p", a_container(gpu=1, gpumem=1000))
+    expected = ("node n1 limits memory by driver: the driver limits memory by cgroup",)
+
+    assert expected == asked(cluster, pod).notes
+    cluster.ledger.put(a_grant(pod["metadata"]["uid"], "n1", a_share("GPU-a", 1000)))
+    assert expected == asked(cluster, pod).notes
+
+
 def test_report_of_a_pod_that_fits_names_node_and_devices_and_why_not_the_others() -> None:
     """The chosen Node first, then those that fit, then those that do not."""
     full = a_node("b-small", a_device("GPU-s", memory_mib=500))

@@ -106,7 +106,8 @@ def explain(question: Question, view: ClusterView, *, notes: tuple[str, ...] = (
         return replace(_nothing_asked(question), notes=(*notes, *amount_hints(question)))
     notes = (*notes, *policy_hints(question))
     if held is not None:
-        return replace(_held(request, held, view.ledger, question.bound_to), notes=notes)
+        enforced = _enforcement(held.node, view.ledger)
+        return replace(_held(request, held, view.ledger, question.bound_to), notes=(*notes, *enforced))
     notes = (*notes, *amount_hints(question))
     names = sorted(entry.inventory.name for entry in view.ledger.nodes())
     result = filter_nodes(request, names, view)
@@ -118,7 +119,7 @@ def explain(question: Question, view: ClusterView, *, notes: tuple[str, ...] = (
         _base(request, "fits", choice(request, result), result.node),
         gets=_given(request, result.node, result.placement.shares, result.placement.mig, view.ledger),
         nodes=(chosen, *others),
-        notes=notes,
+        notes=(*notes, *_enforcement(result.node, view.ledger)),
     )
 
 
@@ -220,6 +221,13 @@ def _held(request: PodRequest, held: Grant, ledger: Ledger, bound_to: str) -> Re
         text = f"node {held.node} is reserved for {name}; its bind has not been seen yet"
     given = _given(request, held.node, held.shares, held.mig, ledger)
     return replace(_base(request, "bound" if bound_to else "reserved", text, held.node), gets=given)
+
+
+def _enforcement(node: str, ledger: Ledger) -> tuple[str, ...]:
+    """Return a sentence that says who limits memory on *node*; none if its device plugin does not say it."""
+    entry = ledger.node(node)
+    said = entry.inventory.enforcement if entry else ""
+    return (f"node {node} limits memory by {said}",) if said else ()
 
 
 def _refused(question: Question, result: FilterResult, view: ClusterView) -> Steps:

@@ -36,6 +36,8 @@ class NodeInventory:
     """Whether the Node's device plugin finds the Pod of an allocation by the node lock."""
     notes: Mapping[str, str] = field(default_factory=dict)
     """Annotations that a vendor reads to rate the Node."""
+    enforcement: str = ""
+    """Who limits memory on the Node, and why, as its device plugin says it to people; empty if it does not."""
 
     def devices_of(self, vendor: str) -> tuple[Device, ...]:
         """Return the devices of one vendor, in registered order."""
@@ -98,6 +100,7 @@ def read_inventory(
         cordoned=frozenset(uuid.strip() for uuid in annotations.get(keys.NODE_CORDON, "").split(",") if uuid.strip()),
         pair_scores=scores,
         needs_lock=needs_lock,
+        enforcement=annotations.get(keys.NODE_ENFORCEMENT, ""),
         notes={key: annotations[key] for frame in vendors for key in frame.node_keys if key in annotations},
     )
     return inventory, tuple(problems)
