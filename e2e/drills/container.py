@@ -67,9 +67,9 @@ class Container:
         self._uuid = node.gpus[0].uuid
         self.mounts: list[Mount] = []
         """What the image has and the device plugin adds. Later ones cover earlier ones."""
-        if enforced.by == LIBRARY:
+        if enforced.by != DRIVER:
             self._preload_library()
-        else:
+        if enforced.by != LIBRARY:
             self._make_group()
 
     @property
@@ -100,7 +100,7 @@ class Container:
         finally:
             cdi.close()
         container = self._container
-        if self._enforced.by == DRIVER:
+        if self._enforced.by != LIBRARY:
             await self._limit()
 
         def has_printed() -> bool:
@@ -165,7 +165,7 @@ class Container:
 
     def _until_limited(self) -> str:
         """Return what the first process does before its first instruction of its own, as it would below runc."""
-        if self._enforced.by != DRIVER:
+        if self._enforced.by == LIBRARY:
             return ""
         entering = f"echo $$ >{self._group}/cgroup.procs\n" if self._group else ""
         return f"{entering}until [ -e {self._folder}/limited ]; do sleep 0.02; done\n"

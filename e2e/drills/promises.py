@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-LIBRARY, DRIVER = "library", "driver"
-"""Who holds the limit on memory: `libvgpu.so` in the container, or the driver by the container's cgroup."""
+LIBRARY, DRIVER, BOTH = "library", "driver", "both"
+"""Who holds the limit on memory: `libvgpu.so` in the container, the driver by the container's cgroup, or both."""
 
 ABOVE_GRANT, NOT_LOADED, NOT_IN_REGION = "memory-above-grant", "library-not-loaded", "not-in-region"
 """What the monitor's watchdog finds, as its metric says."""
@@ -51,6 +51,17 @@ def leaves(*found: str) -> Promise:
     return Promise("leaves", frozenset(found))
 
 
+def together(library: Promise, driver: Promise) -> Promise:
+    """
+    Return what is promised if both hold the limit.
+
+    One that holds is enough. The watchdog still finds who is not loaded or not counted.
+    """
+    if HOLDS.outcome in (library.outcome, driver.outcome):
+        return Promise(HOLDS.outcome, library.found - {ABOVE_GRANT})
+    return Promise(library.outcome, library.found | driver.found)
+
+
 @dataclass(frozen=True)
 class Drill:
     """A row of the table."""
@@ -72,8 +83,8 @@ class Enforced:
 
 
 def drill(program: str, *, library: Promise, driver: Promise) -> Callable[[Test], Test]:
-    """Make a test a drill. It runs once for each holder, as the fixture `enforced` says."""
-    promises = {LIBRARY: library, DRIVER: driver}
+    """Make a test a drill. It runs once for each holder and for both, as the fixture `enforced` says."""
+    promises = {LIBRARY: library, DRIVER: driver, BOTH: together(library, driver)}
     cases = [pytest.param(Enforced(by, promise), id=by) for by, promise in promises.items()]
 
     def mark(test: Test) -> Test:
@@ -92,7 +103,7 @@ def drill_without_share(program: str, promise: Promise) -> Callable[[Test], Test
     """
 
     def mark(test: Test) -> Test:
-        _name(test, program, {LIBRARY: promise, DRIVER: promise})
+        _name(test, program, dict.fromkeys((LIBRARY, DRIVER, BOTH), promise))
         pytest.mark.parametrize("promise", [pytest.param(promise, id="either")])(test)
         return test
 

@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from drills.promises import DRIVER, LIBRARY, Drill
+from drills.promises import BOTH, DRIVER, LIBRARY, Drill
 
 PAGE = Path(__file__).resolve().parents[2] / "SECURITY.md"
 MODULES = ("programs", "environment", "region", "pods")
-HEAD = f"| Program | `{LIBRARY}` | `{DRIVER}` | Because |\n|---|---|---|---|\n"
+HOLDERS = (LIBRARY, DRIVER, BOTH)
+HEAD = f"| Program | {' | '.join(f'`{holder}`' for holder in HOLDERS)} | Because |\n|---|---|---|---|---|\n"
 BEGIN, END = "<!-- drills -->\n", "<!-- end of drills -->\n"
 
 
@@ -32,8 +33,8 @@ def render() -> str:
 
 
 def _row(drill: Drill) -> str:
-    promises = drill.promises
-    return f"| {drill.program} | {promises[LIBRARY]} | {promises[DRIVER]} | {drill.because} |\n"
+    promises = " | ".join(str(drill.promises[holder]) for holder in HOLDERS)
+    return f"| {drill.program} | {promises} | {drill.because} |\n"
 
 
 def replaced(page: str) -> str:
