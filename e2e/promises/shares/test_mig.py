@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from harness import embedded
-from harness.cluster import Cluster, ClusterOf, Settings
+from harness.cluster import ROOT, Cluster, ClusterOf, Settings
 from harness.load import kept_running
-from harness.manifests import SLEEP, a_pod
+from harness.manifests import SLEEP, a_container, a_pod
 from minicluster.client import Object
+from testbed import mig_instances
 from testbed.hardware import FakeNode
 from testbed.waiting import eventually
 
@@ -22,6 +23,7 @@ AMPERE = FakeNode.of("node-a", "NVIDIA A100-SXM4-80GB", 81920, 1)
 MIG = {"nvidia.com/vgpu-mode": "mig"}
 ALLOWLIST = "  migProfileAllowlist: [{models: [H100, A100-SXM4-80GB], profiles: [1g.10gb, 2g.20gb, 7g.80gb]}]\n"
 ALLOCATIONS = "hami.io/vgpu-mig-allocations"
+DRIVER = ROOT / "build/native/fake_driver"
 
 pytestmark = pytest.mark.embedded_only
 
@@ -88,3 +90,33 @@ async def test_killed_plugin_neither_leaks_nor_shares_an_instance(cluster_of: Cl
             await cluster.kill("plugin-node-a")
             await cluster.restart("plugin-node-a")
         await until_no_instance_is_left(cluster)
+
+
+@pytest.mark.parametrize(("strategy", "resource"), [("single", "nvidia.com/gpu"), ("mixed", "nvidia.com/mig-1g.10gb")])
+async def test_pods_get_the_instances_that_an_administrator_made(
+    cluster_of: ClusterOf, strategy: str, resource: str
+) -> None:
+    """Each Pod has one of its own, counted under the usual resource or under that of its size. They stay afterwards."""
+    settings = Settings(plugin_flags=("--cdi-generator=", f"--mig-strategy={strategy}"))
+    async with cluster_of((HOPPER,), settings) as cluster:
+        hardware = cluster.driver_folder(HOPPER.name)
+        made = mig_instances.make_two(DRIVER, hardware)
+        await cluster.kill("plugin-node-a")
+        await cluster.restart("plugin-node-a")
+        await eventually(lambda: _offers(cluster, resource), f"the Node offers two of {resource}", 30.0)
+        for name in "pq":
+            container = a_container(command=SLEEP)
+            container["resources"] = {"limits": {resource: "1"}}
+            await cluster.create(a_pod(name, containers=[container]))
+        pods = [await cluster.pod_in_phase(name, "Running") for name in "pq"]
+        environments = [cluster.environment(pod) for pod in pods]
+        await cluster.delete_all_pods()
+
+        assert made.keys() == {env["NVIDIA_VISIBLE_DEVICES"] for env in environments}
+        assert [] == [name for env in environments for name in env if name.startswith("CUDA_")]
+        assert made == mig_instances.instances(DRIVER, hardware)
+
+
+async def _offers(cluster: Cluster, resource: str) -> bool:
+    node = await cluster.api.get(f"/api/v1/nodes/{HOPPER.name}")
+    return str(node["status"]["allocatable"].get(resource)) == "2"

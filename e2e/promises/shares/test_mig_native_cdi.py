@@ -5,12 +5,10 @@ The driver has made no device file of an instance, so containers get them by the
 """
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +17,7 @@ from controlplane.cluster import DRIVER
 from harness.cluster import Settings
 from harness.manifests import a_container, a_pod
 from harness.real import RealCluster
+from testbed import mig_instances
 from testbed.hardware import FakeNode
 from testbed.mig import device_files
 from testbed.waiting import eventually
@@ -42,25 +41,6 @@ print("sees:", count.value, name.value.decode(), memory.value >> 20, "MiB", visi
 time.sleep(3600)
 """
 SHOW = ("python", "-uc", LOOK)
-LIST = """
-import json, sys
-import pynvml as n
-from ctypes import byref, c_uint
-n.nvmlInit()
-gpu = n.nvmlDeviceGetHandleByIndex(0)
-if "cut" in sys.argv:
-    assert n.nvmlDeviceSetMigMode(gpu, 1) == 0
-    for _ in range(2):
-        n.nvmlGpuInstanceCreateComputeInstance(n.nvmlDeviceCreateGpuInstance(gpu, 19), 0)
-found = {}
-for number in range(n.nvmlDeviceGetMaxMigDeviceCount(gpu)):
-    try:
-        instance = n.nvmlDeviceGetMigDeviceHandleByIndex(gpu, number)
-    except n.NVMLError_NotFound:
-        continue
-    found[n.nvmlDeviceGetUUID(instance)] = n.nvmlDeviceGetGpuInstanceId(instance)
-print(json.dumps(found))
-"""
 
 
 @asynccontextmanager
@@ -72,13 +52,14 @@ async def mig_node(real_cluster: RealCluster, model: str, **values: object) -> A
         yield cluster
 
 
-def instances(cluster: RealCluster, *words: str) -> dict[str, int]:
-    """Return the number of each instance by its UUID, as the driver says; before, `cut` makes two of the smallest."""
-    folder = cluster.control_plane.node(cluster.nodes[0].name).path(nvidia.HARDWARE)
-    env = {**os.environ, "LD_LIBRARY_PATH": str(DRIVER), "FAKE_DRIVER_DIR": str(folder)}
-    done = subprocess.run([sys.executable, "-c", LIST, *words], env=env, capture_output=True, text=True, check=True)
-    found: dict[str, int] = json.loads(done.stdout)
-    return found
+def hardware(cluster: RealCluster) -> Path:
+    """Return where this machine keeps the state of the Node's driver."""
+    return cluster.driver_folder(cluster.nodes[0].name)
+
+
+def instances(cluster: RealCluster) -> dict[str, int]:
+    """Return the number of each instance by its UUID, as the driver says."""
+    return mig_instances.instances(DRIVER, hardware(cluster))
 
 
 def sight(name: str, mib: int, instance: int) -> str:
@@ -109,7 +90,7 @@ async def test_pods_get_new_instances_which_go_with_them(real_cluster: RealClust
 async def test_pods_get_the_instances_that_an_administrator_made(real_cluster: RealCluster) -> None:
     """The kubelet counts them, and they stay when the Pods have ended."""
     async with mig_node(real_cluster, H100, migStrategy="mixed") as cluster:
-        made = instances(cluster, "cut")
+        made = mig_instances.make_two(DRIVER, hardware(cluster))
         await cluster.kill("plugin-node-mig")
         await cluster.restart("plugin-node-mig")
 
