@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-LIFETIME = datetime.timedelta(days=1)
+LIFETIME = datetime.timedelta(days=30)
 
 
 def _name(common_name: str) -> x509.Name:

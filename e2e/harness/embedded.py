@@ -20,7 +20,7 @@ import yaml
 from hamicommon.config import load_device_config
 from harness.certificates import issue
 from harness.cluster import ROOT, SCHEDULER_NAME, Cluster, Requests, Settings
-from harness.service_pods import HAMI, mirror
+from harness.service_pods import HAMI, config_map, mirror
 from minicluster.client import Client, Object
 from minicluster.kubelet.runtime.containers import kill_all
 from testbed.hardware import TWO_NODES, FakeNode
@@ -202,8 +202,10 @@ class EmbeddedCluster(Cluster):
         self._minicluster("kube-scheduler", "kube-scheduler", f"--kubeconfig={self.kubeconfig}", f"--config={config}")
 
     async def _mirror_services(self) -> None:
-        """Create the Pods by which clients find the services."""
+        """Create the Pods by which clients find the services, and the chart's ConfigMaps."""
         await self.api.create("/api/v1/namespaces", {"metadata": {"name": HAMI}})
+        await config_map(self.api, "hami-scheduler-device", "device-config.yaml", self._device_config.read_text())
+        await config_map(self.api, "hami-scheduler", "config.yaml", yaml.safe_dump(self._kube_scheduler_config()))
         first = self.nodes[0].name
         ports = {"metrics": self._ports["scheduler-metrics"], "explain": self._ports["scheduler-explain"]}
         await mirror(self.api, "hami-scheduler", "scheduler", first, ports)

@@ -6,6 +6,7 @@ already runs on its Node, with its labels and ports. Neighbours: `embedded` star
 """
 
 from collections.abc import Mapping
+from importlib.metadata import version
 
 from minicluster.client import Client, Object
 
@@ -28,8 +29,19 @@ async def mirror(api: Client, name: str, component: str, node: str, ports: Mappi
     await api.request("PUT", f"{path}/{name}/status", {**created, "status": status})
 
 
+async def config_map(api: Client, name: str, key: str, text: str) -> None:
+    """Create the ConfigMap *name* as the chart does, with *text* under *key*."""
+    found = {"metadata": {"namespace": HAMI, "name": name}, "data": {key: text}}
+    await api.create(f"/api/v1/namespaces/{HAMI}/configmaps", found)
+
+
 def _pod(name: str, component: str, node: str, ports: Mapping[str, int]) -> Object:
-    labels = {COMPONENT: f"hami-{component}", "app.kubernetes.io/part-of": HAMI, "hami.io/webhook": "ignore"}
+    labels = {
+        COMPONENT: f"hami-{component}",
+        "app.kubernetes.io/part-of": HAMI,
+        "app.kubernetes.io/version": version("hami-scheduler"),
+        "hami.io/webhook": "ignore",
+    }
     return {
         "apiVersion": "v1",
         "kind": "Pod",

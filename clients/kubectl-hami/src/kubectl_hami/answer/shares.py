@@ -20,6 +20,7 @@ from hamicommon.held import (
     sum_shares,
 )
 from hamicommon.model import ContainerShares
+from hamicommon.wire import keys
 from hamicommon.wire.errors import DecodeError
 from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container
 from kubectl_hami.values.cluster import Share
@@ -84,9 +85,10 @@ def _held(pod: Object, node: str, key: str, text: str, problems: list[str]) -> H
     if not any(given):
         return None
     done = inits_are_done(pod)
+    phase = ((pod.get("metadata") or {}).get("annotations") or {}).get(keys.BIND_PHASE, "")
     kinds = [kind for _, kind in containers]
     shares = tuple(
-        (uuid, vendor, _share(namespace, name, container, kind, taken, done))
+        (uuid, vendor, _share(namespace, name, container, kind, taken, done, phase))
         for (container, kind), of_container in zip(containers, given, strict=True)
         for (uuid, vendor), taken in _sums(of_container)
     )
@@ -101,7 +103,7 @@ def _sums(of_container: ContainerShares) -> Iterator[tuple[tuple[str, str], Take
 
 
 def _share(
-    namespace: str, pod: str, container: Mapping[str, Any], kind: ContainerKind, taken: Taken, done: bool
+    namespace: str, pod: str, container: Mapping[str, Any], kind: ContainerKind, taken: Taken, done: bool, phase: str
 ) -> Share:
     return Share(
         namespace=namespace,
@@ -111,4 +113,5 @@ def _share(
         memory_mib=taken.memory_mib,
         core_percent=taken.core_percent,
         holds=not (done and kind is ContainerKind.INIT),
+        phase=phase,
     )

@@ -31,11 +31,13 @@ _SHARE_VALUES: Final = {
     "hami_vgpu_memory_limit_bytes": "limit_memory_mib",
     "hami_share_busy_ratio": "used_core_percent",
     "hami_share_throttled_seconds_total": "throttled_seconds",
+    "hami_share_driver_memory_bytes": "driver_memory_mib",
 }
 _DEVICE_VALUES: Final = {
     "hami_host_gpu_memory_used_bytes": "used_memory_mib",
     "hami_host_gpu_utilization_ratio": "used_core_percent",
 }
+_FINDINGS: Final = "hami_monitor_watchdog_findings"
 _SHARE_LABELS: Final = ("namespace", "pod", "container", "device_uuid")
 
 Measured = dict[str, float]
@@ -49,6 +51,8 @@ class _Use:
     devices: defaultdict[str, Measured] = field(default_factory=lambda: defaultdict(dict))
     shares: defaultdict[tuple[str, ...], Measured] = field(default_factory=lambda: defaultdict(dict))
     """By `_SHARE_LABELS`."""
+    findings: defaultdict[tuple[str, ...], list[str]] = field(default_factory=lambda: defaultdict(list))
+    """Likewise: the kinds of what the watchdog found."""
 
 
 def state_of(seen: Seen) -> ClusterState:
@@ -148,7 +152,8 @@ def _device(
 
 
 def _measured_share(share: Share, uuid: str, use: _Use | None) -> Share:
-    found = {} if use is None else use.shares.get((share.namespace, share.pod, share.container, uuid), {})
+    key = (share.namespace, share.pod, share.container, uuid)
+    found = {} if use is None else use.shares.get(key, {})
     ratio = found.get("used_core_percent")
     return replace(
         share,
@@ -156,6 +161,8 @@ def _measured_share(share: Share, uuid: str, use: _Use | None) -> Share:
         limit_memory_mib=_mib(found.get("limit_memory_mib")),
         used_core_percent=None if ratio is None else ratio * 100,
         throttled_seconds=found.get("throttled_seconds"),
+        driver_memory_mib=_mib(found.get("driver_memory_mib")),
+        findings=() if use is None else tuple(sorted(use.findings.get(key, ()))),
     )
 
 
@@ -164,18 +171,25 @@ def _uses(monitors: Mapping[str, bytes], problems: list[str]) -> dict[str, _Use]
     found = {}
     for node, scrape in monitors.items():
         try:
-            read = samples(scrape, (*_SHARE_VALUES, *_DEVICE_VALUES))
+            read = samples(scrape, (*_SHARE_VALUES, *_DEVICE_VALUES, _FINDINGS))
         except ScrapeError as error:
             problems.append(f"Node {node}: the answer of its monitor {error}; its use is unknown")
             continue
         use = found[node] = _Use()
         for metric, name in _SHARE_VALUES.items():
             for labels, value in read[metric]:
-                use.shares[tuple(labels.get(label, "") for label in _SHARE_LABELS)][name] = value
+                use.shares[_place(labels)][name] = value
+        for labels, value in read[_FINDINGS]:
+            if value:
+                use.findings[_place(labels)].append(labels.get("kind", ""))
         for metric, name in _DEVICE_VALUES.items():
             for labels, value in read[metric]:
                 use.devices[labels.get("device_uuid", "")][name] = value
     return found
+
+
+def _place(labels: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(labels.get(label, "") for label in _SHARE_LABELS)
 
 
 def _annotations(node: Object) -> Mapping[str, str]:

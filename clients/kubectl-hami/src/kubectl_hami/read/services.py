@@ -15,15 +15,20 @@ SCHEDULER: Final = "hami-scheduler"
 MONITOR: Final = "hami-monitor"
 WEBHOOK: Final = "hami-webhook"
 DEVICE_PLUGIN: Final = "hami-device-plugin"
+COMPONENTS: Final = frozenset((SCHEDULER, MONITOR, WEBHOOK, DEVICE_PLUGIN))
 METRICS: Final = "metrics"
 EXPLAIN: Final = "explain"
+
+
+def component_of(pod: Object) -> str:
+    """Return the component that *pod* is of, empty if it is none of ours."""
+    return str(((pod.get("metadata") or {}).get("labels") or {}).get(COMPONENT) or "")
 
 
 def pods_of(pods: Iterable[Object], component: str) -> Iterator[Object]:
     """Yield the running Pods of *component*."""
     for pod in pods:
-        labels = (pod.get("metadata") or {}).get("labels") or {}
-        if labels.get(COMPONENT) == component and (pod.get("status") or {}).get("phase") == "Running":
+        if component_of(pod) == component and (pod.get("status") or {}).get("phase") == "Running":
             yield pod
 
 

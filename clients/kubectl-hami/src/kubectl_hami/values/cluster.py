@@ -32,6 +32,12 @@ class Share:
     """Device time of its kernels over the last seconds."""
     throttled_seconds: float | None = None
     """How long its launches have waited for their part of the device's time, summed since the container started."""
+    phase: str = ""
+    """HAMi's bind phase of the Pod: `allocating`, `success` or `failed`; empty if nobody wrote one."""
+    driver_memory_mib: int | None = None
+    """What its processes use, as the driver counts it."""
+    findings: tuple[str, ...] = ()
+    """How the monitor's watchdog has seen it use the device otherwise than granted, such as `memory-above-grant`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,40 @@
+"""
+`kubectl hami doctor`: check the whole path, with a verdict and a fix for each part of it.
+"""
+
+import argparse
+import sys
+from typing import Any
+
+from kubectl_hami.answer.doctor import checks
+from kubectl_hami.commands.frame import BAD, WELL, add_clusters, sources, warn
+from kubectl_hami.read.examine import examine
+from kubectl_hami.show.doctor import doctor_table
+from kubectl_hami.show.form import written
+from kubectl_hami.show.table import put
+from kubectl_hami.values.diagnosis import Health
+
+
+def add(commands: Any) -> None:
+    """Add the command to *commands*."""
+    command = commands.add_parser("doctor", help="check the whole path, with a verdict and a fix for each part")
+    command.set_defaults(command=run)
+    command.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table")
+    add_clusters(command)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command: 1 if a check is bad."""
+    found = {}
+    for source in sources(options):
+        examined = examine(source)
+        found[source.name] = list(checks(examined))
+        warn(examined.seen.problems)
+    if options.output == "table":
+        for name, of_cluster in found.items():
+            if len(found) > 1:
+                sys.stdout.write(f"{name}\n")
+            put(doctor_table(of_cluster))
+    else:
+        sys.stdout.write(written([{"cluster": name, "checks": of} for name, of in found.items()], options.output))
+    return BAD if any(one.health == Health.BAD.value for of in found.values() for one in of) else WELL

@@ -1,0 +1,48 @@
+"""
+`kubectl hami grants`: what was promised against what the container really has.
+"""
+
+import argparse
+import sys
+from typing import Any
+
+from kubectl_hami.answer.grants import Comparison, Verdict, comparisons
+from kubectl_hami.answer.narrow import Filter, narrowed
+from kubectl_hami.answer.state import state_of
+from kubectl_hami.commands.frame import BAD, WELL, UsageError, add_clusters, namespace_of, sources, warn
+from kubectl_hami.read.collect import collect
+from kubectl_hami.show.form import written
+from kubectl_hami.show.grants import grants_table
+from kubectl_hami.show.table import put
+
+
+def add(commands: Any) -> None:
+    """Add the command to *commands*."""
+    command = commands.add_parser("grants", help="what was promised against what the container really has")
+    command.set_defaults(command=run)
+    command.add_argument("pod", nargs="?", default="", metavar="POD", help="default: every Pod")
+    command.add_argument("-n", "--namespace", default="", help="default: all, for a POD that of the context")
+    command.add_argument("-o", "--output", choices=("table", "wide", "json", "yaml"), default="table")
+    add_clusters(command)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command: 1 if a promise is broken."""
+    every: list[Comparison] = []
+    problems: list[str] = []
+    found = sources(options)
+    for source in found:
+        namespace = namespace_of(source, options) if options.pod else options.namespace
+        state = narrowed(state_of(collect(source, namespace)), Filter(namespace))
+        every += comparisons(state, options.pod)
+        problems += state.problems
+    warn(problems)
+    if options.pod and not every:
+        raise UsageError(f"no Pod {options.pod} that holds a device was found; write its namespace after -n")
+    if options.output in {"json", "yaml"}:
+        sys.stdout.write(written(every, options.output))
+    elif every:
+        put(grants_table(every, is_wide=options.output == "wide", has_clusters=len(found) > 1))
+    else:
+        sys.stdout.write("no Pod holds a device\n")
+    return BAD if any(one.verdict == Verdict.BROKEN.value for one in every) else WELL

@@ -1,0 +1,71 @@
+"""
+What a diagnosis reads beside the picture of the cluster, and what it finds.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from kubectl_hami.values.seen import Object, Seen
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """One Pod of one of our services."""
+
+    component: str
+    """`hami-scheduler`, `hami-webhook`, `hami-device-plugin` or `hami-monitor`."""
+    pod: Object
+    metrics: bytes | None = None
+    """None: it did not answer."""
+    why_silent: str = ""
+
+    @property
+    def name(self) -> str:
+        """`namespace/name` of the Pod."""
+        metadata = self.pod.get("metadata") or {}
+        return f"{metadata.get('namespace')}/{metadata.get('name')}"
+
+    @property
+    def node(self) -> str:
+        """The Node of the Pod."""
+        return str((self.pod.get("spec") or {}).get("nodeName") or "")
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """Everything that the checks read of one cluster."""
+
+    seen: Seen
+    services: tuple[Service, ...] = ()
+    webhooks: tuple[Object, ...] = ()
+    """The MutatingWebhookConfigurations of the cluster."""
+    config_maps: tuple[Object, ...] = ()
+    """Those in the namespaces of the services."""
+    node_leases: tuple[Object, ...] = ()
+    """The Leases of the kubelets, which each renews by its own clock."""
+    version: Mapping[str, Any] = field(default_factory=dict)
+    """The API server's."""
+
+
+class Health(Enum):
+    """The verdict of a check. The worst comes last."""
+
+    GOOD = "good"
+    UNKNOWN = "unknown"
+    DOUBTFUL = "doubtful"
+    BAD = "bad"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check: what was found, and how to mend it."""
+
+    name: str
+    health: str
+    """A value of `Health`."""
+    found: str
+    """One sentence."""
+    fix: str = ""
+    """What to do; empty if nothing is to be done."""

@@ -1,0 +1,305 @@
+"""
+Each check: good where all is well, and its verdict with a fix where one thing is broken.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import yaml
+
+from kubectl_hami.answer.doctor import CHECKS, checks
+from kubectl_hami.values.diagnosis import Check, Examined, Service
+
+from .builders import NOW, a_device, a_node, a_pod, a_share, seen
+from .fakes import a_service
+
+DEVICE_CONFIG = "nvidia:\n  resourceCountName: nvidia.com/gpu\n"
+VERSION = "app.kubernetes.io/version"
+
+METRICS: dict[str, dict[str, float]] = {
+    "hami-webhook": {
+        "hami_webhook_certificate_expiry_timestamp_seconds": (NOW + timedelta(days=30)).timestamp(),
+        "hami_webhook_unasked_resources": 0,
+        'hami_device_config_info{hash="h"}': 1,
+    },
+    "hami-scheduler": {
+        "hami_scheduler_leader": 1,
+        "hami_scheduler_ledger_drift_total": 0,
+        "hami_scheduler_edited_pods_total": 0,
+        'hami_scheduler_watch_age_seconds{collection="pods"}': 3,
+        'hami_device_config_info{hash="h"}': 1,
+    },
+    "hami-device-plugin": {
+        "hami_device_plugin_driver_available": 1,
+        'hami_device_plugin_allocation_mode{mode="identity"}': 1,
+        'hami_device_plugin_allocation_mode{mode="lock"}': 0,
+        'hami_device_plugin_cdi_edits_total{result="missing"}': 0,
+        'hami_device_config_info{hash="h"}': 1,
+    },
+    "hami-monitor": {"hami_monitor_watchdog_active": 1, 'hami_monitor_regions_refused{reason="version"}': 0},
+}
+"""The samples of a service where all is well."""
+
+
+def a_running(component: str, **samples: float) -> Service:
+    """Return a ready service whose metrics are those of METRICS, with *samples* changed."""
+    pod = a_service(component.removeprefix("hami-"), component)
+    pod["metadata"]["labels"][VERSION] = "0.1.0"
+    pod["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+    values = {**METRICS[component], **samples}
+    return Service(component, pod, "".join(f"{name} {value}\n" for name, value in values.items()).encode())
+
+
+def scheduler_config(**fields: Any) -> dict[str, Any]:
+    """Return the ConfigMap of kube-scheduler, with *fields* changed."""
+    extender = {"filterVerb": "filter", "bindVerb": "bind", "managedResources": [{"name": "nvidia.com/gpu"}]}
+    found = {"kind": "KubeSchedulerConfiguration", "percentageOfNodesToScore": 100, "extenders": [extender], **fields}
+    return {"data": {"config.yaml": yaml.safe_dump(found)}}
+
+
+def a_hook(**fields: Any) -> dict[str, Any]:
+    """Return the registration of the webhook."""
+    hook = {"name": "vgpu.hami.io", "clientConfig": {"caBundle": "YQ=="}, "failurePolicy": "Fail", **fields}
+    return {"metadata": {"name": "hami-webhook"}, "webhooks": [hook]}
+
+
+def a_lease(age_seconds: float = 3) -> dict[str, Any]:
+    """Return the Lease of the kubelet of n1."""
+    renewed = NOW - timedelta(seconds=age_seconds)
+    return {"metadata": {"name": "n1"}, "spec": {"renewTime": renewed.isoformat()}}
+
+
+def well() -> Examined:
+    """Return a cluster in which all is well."""
+    return Examined(
+        seen=seen(nodes=(a_node("n1", a_device()),), pods=(a_pod("p", a_share()),)),
+        services=tuple(a_running(component) for component in METRICS),
+        webhooks=(a_hook(),),
+        config_maps=({"data": {"device-config.yaml": DEVICE_CONFIG}}, scheduler_config()),
+        node_leases=(a_lease(),),
+        version={"minor": "34", "gitVersion": "v1.34.1"},
+    )
+
+
+def with_services(*changed: Service) -> Examined:
+    """Return a cluster in which all is well but for *changed* services."""
+    others = {service.component: service for service in well().services}
+    return replace(well(), services=tuple({**others, **{one.component: one for one in changed}}.values()))
+
+
+def with_node(**annotations: str) -> Examined:
+    """Return a cluster whose Node has more *annotations*."""
+    node = a_node("n1", a_device())
+    node["metadata"]["annotations"] |= annotations
+    return replace(well(), seen=seen(nodes=(node,)))
+
+
+def with_pending(phase: str) -> Examined:
+    """Return a cluster with a bound Pod of this bind phase, which started 10 minutes ago."""
+    pod = a_pod("p", a_share(), status={"phase": "Pending", "startTime": (NOW - timedelta(minutes=10)).isoformat()})
+    pod["metadata"]["annotations"]["hami.io/bind-phase"] = phase
+    return replace(well(), seen=seen(nodes=(a_node("n1", a_device()),), pods=(pod,)))
+
+
+def without(component: str) -> Examined:
+    """Return a cluster without a Pod of *component*."""
+    return replace(well(), services=tuple(one for one in well().services if one.component != component))
+
+
+def old_version() -> Service:
+    """Return a monitor of another version."""
+    service = a_running("hami-monitor")
+    labels = {**service.pod["metadata"]["labels"], VERSION: "0.0.9"}
+    return replace(service, pod={**service.pod, "metadata": {**service.pod["metadata"], "labels": labels}})
+
+
+FINDING = 'hami_monitor_watchdog_findings{namespace="a",pod="p",kind="memory-above-grant"}'
+BROKEN: list[tuple[str, str, str, Callable[[], Examined]]] = [
+    ("services", "bad", "no Pod of hami-webhook", lambda: without("hami-webhook")),
+    (
+        "services",
+        "bad",
+        "not ready: hami/hami-monitor",
+        lambda: with_services(Service("hami-monitor", a_service("monitor", "hami-monitor"))),
+    ),
+    ("webhook", "bad", "has the webhook vgpu.hami.io", lambda: replace(well(), webhooks=({"webhooks": []},))),
+    ("webhook", "bad", "no caBundle", lambda: replace(well(), webhooks=(a_hook(clientConfig={}),))),
+    ("webhook", "doubtful", "is Ignore", lambda: replace(well(), webhooks=(a_hook(failurePolicy="Ignore"),))),
+    (
+        "webhook",
+        "bad",
+        "lacks resources",
+        lambda: with_services(a_running("hami-webhook", hami_webhook_unasked_resources=2)),
+    ),
+    (
+        "certificate",
+        "bad",
+        "has ended, or none is served",
+        lambda: with_services(a_running("hami-webhook", hami_webhook_certificate_expiry_timestamp_seconds=0)),
+    ),
+    (
+        "extender",
+        "bad",
+        "no extender",
+        lambda: replace(well(), config_maps=(scheduler_config(extenders=[]),)),
+    ),
+    (
+        "extender",
+        "bad",
+        "lack nvidia.com/gpu of the device config",
+        lambda: replace(
+            well(),
+            config_maps=(
+                {"data": {"device-config.yaml": DEVICE_CONFIG}},
+                scheduler_config(extenders=[{"filterVerb": "filter", "bindVerb": "bind"}]),
+            ),
+        ),
+    ),
+    (
+        "percentageOfNodesToScore",
+        "doubtful",
+        "is 50",
+        lambda: replace(well(), config_maps=(scheduler_config(percentageOfNodesToScore=50),)),
+    ),
+    (
+        "leader",
+        "bad",
+        "none of 1 schedulers leads",
+        lambda: with_services(a_running("hami-scheduler", hami_scheduler_leader=0)),
+    ),
+    (
+        "drift",
+        "bad",
+        "has corrected 2 numbers",
+        lambda: with_services(a_running("hami-scheduler", hami_scheduler_ledger_drift_total=2)),
+    ),
+    (
+        "drift",
+        "bad",
+        "is 900 s old",
+        lambda: with_services(
+            a_running("hami-scheduler", **{'hami_scheduler_watch_age_seconds{collection="pods"}': 900})
+        ),
+    ),
+    (
+        "drift",
+        "doubtful",
+        "of 1 bound Pods was edited",
+        lambda: with_services(a_running("hami-scheduler", hami_scheduler_edited_pods_total=1)),
+    ),
+    ("nodes", "bad", "no device plugin runs", lambda: without("hami-device-plugin")),
+    ("nodes", "doubtful", "only one of device plugin and monitor", lambda: without("hami-monitor")),
+    ("nodes", "bad", "no device is offered on n1", lambda: replace(well(), seen=seen(nodes=(a_node("n1"),)))),
+    (
+        "driver",
+        "bad",
+        "does not answer on n1",
+        lambda: with_services(a_running("hami-device-plugin", hami_device_plugin_driver_available=0)),
+    ),
+    (
+        "devices",
+        "bad",
+        "unhealthy: GPU-a on n1",
+        lambda: replace(well(), seen=seen(nodes=(a_node("n1", a_device(healthy=False)),))),
+    ),
+    (
+        "devices",
+        "bad",
+        "more memory is granted than offered",
+        lambda: replace(
+            well(), seen=seen(nodes=(a_node("n1", a_device()),), pods=(a_pod("p", a_share(memory_mib=20000)),))
+        ),
+    ),
+    (
+        "cdi",
+        "bad",
+        "without their CDI edits on n1",
+        lambda: with_services(
+            a_running("hami-device-plugin", **{'hami_device_plugin_cdi_edits_total{result="missing"}': 3})
+        ),
+    ),
+    (
+        "cdi",
+        "doubtful",
+        "without CDI: n1",
+        lambda: with_services(
+            a_running(
+                "hami-device-plugin",
+                **{
+                    'hami_device_plugin_allocation_mode{mode="identity"}': 0,
+                    'hami_device_plugin_allocation_mode{mode="lock"}': 1,
+                },
+            )
+        ),
+    ),
+    ("allocations", "bad", "failed: default/p", lambda: with_pending("failed")),
+    ("allocations", "bad", "more than 5 minutes: default/p", lambda: with_pending("allocating")),
+    ("locks", "doubtful", "on n1", lambda: with_node(**{"hami.io/mutex.lock": "2026-11-25T11:00:00Z,a,p"})),
+    ("locks", "doubtful", "unreadable, on n1", lambda: with_node(**{"hami.io/mutex.lock": "yesterday"})),
+    (
+        "enforcement",
+        "bad",
+        "a/p (memory-above-grant)",
+        lambda: with_services(a_running("hami-monitor", **{FINDING: 1})),
+    ),
+    (
+        "enforcement",
+        "doubtful",
+        "nobody compares processes",
+        lambda: with_services(a_running("hami-monitor", hami_monitor_watchdog_active=0)),
+    ),
+    (
+        "device config",
+        "doubtful",
+        "2 different ones",
+        lambda: with_services(
+            Service(
+                "hami-scheduler",
+                a_running("hami-scheduler").pod,
+                b'hami_device_config_info{hash="other"} 1\nhami_scheduler_leader 1\n',
+            )
+        ),
+    ),
+    (
+        "device config",
+        "bad",
+        "has errors",
+        lambda: with_services(a_running("hami-webhook", hami_device_config_refused=1)),
+    ),
+    ("versions", "bad", "Kubernetes 1.30", lambda: replace(well(), version={"minor": "30+"})),
+    ("versions", "doubtful", "different versions", lambda: with_services(old_version())),
+    ("clocks", "doubtful", "ahead of this machine's", lambda: replace(well(), node_leases=(a_lease(-60),))),
+    ("clocks", "doubtful", "behind this machine's", lambda: replace(well(), node_leases=(a_lease(600),))),
+]
+
+
+def test_all_is_good_where_all_is_well() -> None:
+    """A healthy cluster has no finding."""
+    assert [] == [check for check in checks(well()) if check.health != "good"]
+
+
+@pytest.mark.parametrize(("name", "health", "text", "make"), BROKEN, ids=[f"{row[0]}: {row[2]}" for row in BROKEN])
+def test_what_is_broken_is_found_with_a_fix(name: str, health: str, text: str, make: Callable[[], Examined]) -> None:
+    """The sentence names what is wrong, and the fix what to do."""
+    found = {check.name: check for check in checks(make())}[name]
+
+    assert health == found.health
+    assert text in found.found
+    assert found.fix
+
+
+def test_nothing_is_good_where_nothing_could_be_read() -> None:
+    """A check that could not be made must not calm anybody."""
+    found: list[Check] = list(checks(Examined(seen())))
+
+    known = {"allocations", "locks"}  # they read only Pods and Nodes, of which there are none
+    assert known == {check.name for check in found if check.health == "good"}
+
+
+def test_there_are_a_dozen_checks_and_each_has_a_broken_case() -> None:
+    """So that none is only ever seen good."""
+    assert len(CHECKS) >= 12
+    assert {check.name for check in checks(well())} == {row[0] for row in BROKEN}
