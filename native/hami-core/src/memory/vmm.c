@@ -1,6 +1,6 @@
 /*
  * The hooks of virtual memory management. Physical memory is charged when it is created, and discharged when the driver frees it:
- * when its last handle is released and its last mapping is gone.
+ * when its last handle is released, its last mapping is gone, and it is bound to no multicast object.
  *
  * Memory that another process exported is charged to that process while it holds it; its handles are unknown here and are
  * forwarded. Memory that this process exported and imports again has the same handle. Mappings into sparse arrays keep memory alive
@@ -18,12 +18,26 @@ static int device_of(CUdeviceptr pointer, size_t bytes)
     return hami_charges_find(&hami_mappings, pointer, &mapping) && mapping.bytes >= bytes ? mapping.device : HAMI_ANY_DEVICE;
 }
 
+/* Multicast objects have no memory. They are among the handles because memory stays bound to them until they end. */
+enum { MULTICAST = -1 };
+
+static void drop_bound(const struct hami_charge *binding);
+
 static void drop(uint64_t handle)
 {
     struct hami_charge taken;
 
-    if (hami_charges_drop(&hami_handles, handle, &taken))
+    if (!hami_charges_drop(&hami_handles, handle, &taken))
+        return;
+    if (taken.device == MULTICAST)
+        hami_charges_take_owned(&hami_bindings, handle, drop_bound);
+    else
         hami_memory_discharge(&taken);
+}
+
+static void drop_bound(const struct hami_charge *binding)
+{
+    drop(binding->bytes);
 }
 
 HAMI_EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *properties,
@@ -135,5 +149,107 @@ HAMI_EXPORT CUresult cuMemUnmap(CUdeviceptr pointer, size_t bytes)
             break;
         drop(mapping.owner);
     }
+    return result;
+}
+
+/* Multicast objects */
+
+HAMI_EXPORT CUresult cuMulticastCreate(CUmemGenericAllocationHandle *object, const struct CUmulticastObjectProp_st *properties)
+{
+    __typeof__(&cuMulticastCreate) real = HAMI_REAL_CUDA(cuMulticastCreate);
+    struct hami_charge made = {.device = MULTICAST, .references = 1}, replaced;
+    CUresult result;
+
+    if (!real)
+        return CUDA_ERROR_NOT_FOUND;
+    result = HAMI_INSIDE(real(object, properties));
+    if (result == CUDA_SUCCESS && !hami_inside) {
+        made.key = *object;
+        hami_charges_put(&hami_handles, made, &replaced);
+    }
+    return result;
+}
+
+/* The key of a place in a multicast object. Offsets are multiples of 64 KiB at least, so a device fits beside one. */
+static uint64_t place_of(uint64_t object, int device, size_t offset)
+{
+    return object * 0x9e3779b97f4a7c15u ^ (offset + (uint64_t)device + 1);
+}
+
+/* Note that memory is bound. An unknown handle is memory of another process, or of the host. */
+static CUresult bind(CUresult result, uint64_t object, size_t offset, uint64_t memory)
+{
+    struct hami_charge charge, replaced, binding = {.owner = object, .bytes = memory};
+
+    if (result != CUDA_SUCCESS || hami_inside || !memory || !hami_charges_find(&hami_handles, memory, &charge))
+        return result;
+    binding.key = place_of(object, charge.device, offset);
+    if (!hami_charges_put(&hami_bindings, binding, &replaced))
+        return result;
+    hami_charges_retain(&hami_handles, memory);
+    if (replaced.key)
+        drop(replaced.bytes);
+    return result;
+}
+
+/* Return the handle of the memory that is mapped at an address, or 0. */
+static uint64_t memory_at(CUdeviceptr pointer)
+{
+    CUmemGenericAllocationHandle handle;
+
+    if (hami_inside || !hami_real.cuMemRetainAllocationHandle || !hami_real.cuMemRelease ||
+        HAMI_INSIDE(hami_real.cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)pointer)) != CUDA_SUCCESS)
+        return 0;
+    HAMI_INSIDE(hami_real.cuMemRelease(handle));
+    return handle;
+}
+
+#define BIND(symbol, memory, ...)                                                     \
+    do {                                                                              \
+        __typeof__(&symbol) real_ = HAMI_REAL_CUDA(symbol);                           \
+                                                                                      \
+        if (!real_)                                                                   \
+            return CUDA_ERROR_NOT_FOUND;                                              \
+        return bind(HAMI_INSIDE(real_(object, __VA_ARGS__)), object, offset, memory); \
+    } while (0)
+
+HAMI_EXPORT CUresult cuMulticastBindMem(CUmemGenericAllocationHandle object, size_t offset, CUmemGenericAllocationHandle memory,
+                                        size_t memory_offset, size_t bytes, unsigned long long flags)
+{
+    BIND(cuMulticastBindMem, memory, offset, memory, memory_offset, bytes, flags);
+}
+
+HAMI_EXPORT CUresult cuMulticastBindMem_v2(CUmemGenericAllocationHandle object, CUdevice device, size_t offset,
+                                           CUmemGenericAllocationHandle memory, size_t memory_offset, size_t bytes,
+                                           unsigned long long flags)
+{
+    BIND(cuMulticastBindMem_v2, memory, device, offset, memory, memory_offset, bytes, flags);
+}
+
+HAMI_EXPORT CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle object, size_t offset, CUdeviceptr pointer, size_t bytes,
+                                         unsigned long long flags)
+{
+    BIND(cuMulticastBindAddr, memory_at(pointer), offset, pointer, bytes, flags);
+}
+
+HAMI_EXPORT CUresult cuMulticastBindAddr_v2(CUmemGenericAllocationHandle object, CUdevice device, size_t offset,
+                                            CUdeviceptr pointer, size_t bytes, unsigned long long flags)
+{
+    BIND(cuMulticastBindAddr_v2, memory_at(pointer), device, offset, pointer, bytes, flags);
+}
+
+HAMI_EXPORT CUresult cuMulticastUnbind(CUmemGenericAllocationHandle object, CUdevice ordinal, size_t offset, size_t bytes)
+{
+    __typeof__(&cuMulticastUnbind) real = HAMI_REAL_CUDA(cuMulticastUnbind);
+    int device = real && !hami_inside ? hami_device_of_ordinal(ordinal) : -1;
+    struct hami_charge binding;
+    CUresult result;
+
+    if (!real)
+        return CUDA_ERROR_NOT_FOUND;
+    HAMI_CHANGING(device);
+    result = HAMI_INSIDE(real(object, ordinal, offset, bytes));
+    if (result == CUDA_SUCCESS && device >= 0 && hami_charges_take(&hami_bindings, place_of(object, device, offset), &binding))
+        drop(binding.bytes);
     return result;
 }

@@ -308,6 +308,47 @@ say(seen)
     assert [[0, 4], [0, 16], [0, 38], [0, 38], [2, 38], [0, 34], [0, 22], [0, 0]] == results
 
 
+def test_memory_that_is_bound_to_a_multicast_object_costs_until_it_is_unbound(container: Container) -> None:
+    """
+    The driver keeps it although its handle is released, until it is unbound or the object ends.
+    """
+    results = container.run(
+        POOLS
+        + """
+class Object(ctypes.Structure):
+    _fields_ = [("devices", c_uint), ("bytes", c_size_t), ("types", c_uint64), ("flags", c_uint64)]
+lib.fake_truth_memory.restype = c_uint64
+def seen_in_truth(result=0):
+    seen.append([result, used(), lib.fake_truth_memory(0, c_uint64(os.getpid())) // MIB])
+def physical(mib):
+    handle = c_uint64()
+    return lib.cuMemCreate(byref(handle), c_size_t(mib * MIB), byref(Properties(1, 0, 1, 0)), c_uint64(0)), handle
+shared, zero = c_uint64(), c_uint64(0)
+lib.cuMulticastCreate(byref(shared), byref(Object(1, 1000 * MIB, 0, 0)))
+lib.cuMulticastAddDevice(shared, 0)
+for place in range(3):
+    result, memory = physical(300)
+    bound = lib.cuMulticastBindMem(shared, c_size_t(place * 300 * MIB), memory, zero, c_size_t(300 * MIB), zero)
+    lib.cuMemRelease(memory)
+    seen_in_truth(result + bound)
+seen_in_truth(physical(300)[0])
+seen_in_truth(lib.cuMulticastUnbind(shared, 0, c_size_t(300 * MIB), c_size_t(300 * MIB)))
+address, memory = c_uint64(), physical(200)[1]
+lib.cuMemAddressReserve(byref(address), c_size_t(200 * MIB), zero, zero, zero)
+lib.cuMemMap(address, c_size_t(200 * MIB), zero, memory, zero)
+bound = lib.cuMulticastBindAddr_v2(shared, 0, c_size_t(900 * MIB), address, c_size_t(200 * MIB), zero)
+lib.cuMemUnmap(address, c_size_t(200 * MIB))
+lib.cuMemRelease(memory)
+seen_in_truth(bound)
+seen_in_truth(lib.cuMemRelease(shared))
+say(seen)
+"""
+    )
+
+    assert [[0, mib, mib] for mib in (300, 600, 900)] == results[:3]
+    assert [[2, 900, 900], [0, 600, 600], [0, 800, 800], [0, 0, 0]] == results[3:]
+
+
 def test_shared_memory_costs_its_maker(container: Container) -> None:
     """
     A process that opens another one's memory is not charged for it, with CUDA IPC or a file descriptor.

@@ -71,8 +71,8 @@ void hami_memory_end_context(CUcontext context)
 
 void hami_memory_forget(void)
 {
-    static struct hami_charges *const tables[] = {&hami_pointers, &hami_handles, &hami_mappings, &hami_pools, &hami_graphs,
-                                                  &hami_arrays,   &hami_imports, &hami_contexts, &hami_greens};
+    static struct hami_charges *const tables[] = {&hami_pointers, &hami_handles, &hami_mappings, &hami_bindings, &hami_pools,
+                                                  &hami_graphs,   &hami_arrays,  &hami_imports,  &hami_contexts, &hami_greens};
 
     for (size_t index = 0; index < sizeof(tables) / sizeof(tables[0]); index++)
         hami_charges_forget(tables[index]);

@@ -34,6 +34,7 @@ struct hami_charges hami_pools = EMPTY_CHARGES;
 struct hami_charges hami_graphs = EMPTY_CHARGES;
 struct hami_charges hami_arrays = EMPTY_CHARGES;
 struct hami_charges hami_imports = EMPTY_CHARGES;
+struct hami_charges hami_bindings = EMPTY_CHARGES;
 struct hami_charges hami_contexts = EMPTY_CHARGES;
 struct hami_charges hami_greens = EMPTY_CHARGES;
 

@@ -25,6 +25,7 @@ struct hami_charges;
 extern struct hami_charges hami_pointers; /* key: device pointer; owner: context */
 extern struct hami_charges hami_handles;  /* key: VMM allocation handle; references: handles and mappings */
 extern struct hami_charges hami_mappings; /* key: mapped address; owner: VMM allocation handle */
+extern struct hami_charges hami_bindings; /* key: place in a multicast object; owner: the object; bytes: the allocation handle */
 extern struct hami_charges hami_pools;    /* key: memory pool; references: its handle and its allocations */
 extern struct hami_charges hami_graphs;   /* key: executable graph that allocates */
 extern struct hami_charges hami_arrays;   /* key: array or mipmapped array; owner: context */

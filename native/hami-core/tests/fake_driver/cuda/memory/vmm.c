@@ -1,5 +1,6 @@
 /*
  * Virtual memory management: physical memory exists until its handles are released and its mappings are gone, in all processes.
+ * Memory that is bound to a multicast object exists until it is unbound or the object ends.
  */
 #include <stdlib.h>
 #include <sys/types.h>
@@ -13,7 +14,15 @@ struct vmm_block {
     struct vmm_block *next;
 };
 
+/* Memory that is bound to a multicast object, which is a block without memory. */
+struct vmm_binding {
+    struct vmm_block *object, *memory;
+    size_t offset;
+    struct vmm_binding *next;
+};
+
 static struct vmm_block *blocks;
+static struct vmm_binding *bindings;
 
 static CUmemGenericAllocationHandle handle_of(struct vmm_block *block)
 {
@@ -42,12 +51,34 @@ static struct vmm_block *block_of(CUmemGenericAllocationHandle handle)
     return block;
 }
 
+static void drop(struct vmm_block *block);
+
+/* Unbind what is bound to an object: all of it, or what a device has at an offset. Returns how much. */
+static int unbind(const struct vmm_block *object, int physical, size_t offset)
+{
+    int unbound = 0;
+
+    for (struct vmm_binding **link = &bindings, *binding; (binding = *link);) {
+        if (binding->object != object ||
+            (physical >= 0 && (binding->memory->charge.physical != physical || binding->offset != offset))) {
+            link = &binding->next;
+            continue;
+        }
+        *link = binding->next;
+        drop(binding->memory);
+        free(binding);
+        unbound++;
+    }
+    return unbound;
+}
+
 static void drop(struct vmm_block *block)
 {
     struct vmm_block **link = &blocks;
 
     if (--block->references)
         return;
+    unbind(block, -1, 0);
     while (*link != block)
         link = &(*link)->next;
     *link = block->next;
@@ -303,4 +334,108 @@ API CUresult cuMemSetAccess(CUdeviceptr pointer, size_t bytes, const CUmemAccess
     is_valid = access && count && bytes && is_mapped(pointer, pointer + bytes);
     fake_memory_unlock();
     return is_valid ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* Multicast objects */
+
+struct CUmulticastObjectProp_st {
+    unsigned int device_count;
+    size_t bytes;
+    unsigned long long handle_types, flags;
+};
+
+API CUresult cuMulticastCreate(CUmemGenericAllocationHandle *object, const struct CUmulticastObjectProp_st *properties)
+{
+    CUresult result = fake_check();
+    struct vmm_block *block = NULL;
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!object || !properties || !properties->bytes || properties->bytes % HW_GRANULE_BYTES)
+        return CUDA_ERROR_INVALID_VALUE;
+    fake_memory_lock();
+    block = add_block((struct vmm_block){.charge = {.physical = -1, .bytes = properties->bytes}});
+    fake_memory_unlock();
+    if (block)
+        *object = handle_of(block);
+    return block ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+EXTRA(cuMulticastAddDevice, CUmemGenericAllocationHandle object, CUdevice device)
+{
+    bool is_known;
+
+    fake_memory_lock();
+    is_known = block_of(object);
+    fake_memory_unlock();
+    return is_known && fake_physical(device) >= 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* The caller holds the lock. */
+static CUresult bind(CUmemGenericAllocationHandle object, size_t offset, struct vmm_block *memory)
+{
+    struct vmm_binding *binding = memory && block_of(object) ? malloc(sizeof(*binding)) : NULL;
+
+    if (!binding)
+        return CUDA_ERROR_INVALID_VALUE;
+    *binding = (struct vmm_binding){block_of(object), memory, offset, bindings};
+    bindings = binding;
+    memory->references++;
+    return CUDA_SUCCESS;
+}
+
+API CUresult cuMulticastBindMem(CUmemGenericAllocationHandle object, size_t offset, CUmemGenericAllocationHandle memory,
+                                size_t memory_offset, size_t bytes, unsigned long long flags)
+{
+    CUresult result = fake_check();
+
+    if (result != CUDA_SUCCESS || memory_offset || flags || !bytes)
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    fake_memory_lock();
+    result = bind(object, offset, block_of(memory));
+    fake_memory_unlock();
+    return result;
+}
+
+API CUresult cuMulticastBindMem_v2(CUmemGenericAllocationHandle object, CUdevice device, size_t offset,
+                                   CUmemGenericAllocationHandle memory, size_t memory_offset, size_t bytes,
+                                   unsigned long long flags)
+{
+    (void)device;
+    return cuMulticastBindMem(object, offset, memory, memory_offset, bytes, flags);
+}
+
+API CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle object, size_t offset, CUdeviceptr pointer, size_t bytes,
+                                 unsigned long long flags)
+{
+    CUresult result = fake_check();
+    struct fake_range *range;
+
+    if (result != CUDA_SUCCESS || flags || !bytes)
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    fake_memory_lock();
+    range = fake_range_around(pointer);
+    result = bind(object, offset, range && range->kind == FAKE_MAPPED ? range->owner : NULL);
+    fake_memory_unlock();
+    return result;
+}
+
+API CUresult cuMulticastBindAddr_v2(CUmemGenericAllocationHandle object, CUdevice device, size_t offset, CUdeviceptr pointer,
+                                    size_t bytes, unsigned long long flags)
+{
+    (void)device;
+    return cuMulticastBindAddr(object, offset, pointer, bytes, flags);
+}
+
+API CUresult cuMulticastUnbind(CUmemGenericAllocationHandle object, CUdevice device, size_t offset, size_t bytes)
+{
+    CUresult result = fake_check();
+    int physical = fake_physical(device), unbound;
+
+    if (result != CUDA_SUCCESS || physical < 0 || !bytes)
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    fake_memory_lock();
+    unbound = unbind(block_of(object), physical, offset);
+    fake_memory_unlock();
+    return unbound ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
