@@ -12,6 +12,7 @@ from .chart import CHART, needs_helm, objects, one, pod_spec
 
 SERVICES = ("webhook", "scheduler", "device-plugin", "monitor")
 ALERTS = yaml.safe_load((CHART / "alerts.yaml").read_text())
+USAGE_RULES = yaml.safe_load((CHART / "usage-rules.yaml").read_text())
 DASHBOARDS = {file.name: json.loads(file.read_text()) for file in sorted(CHART.glob("dashboards/*.json"))}
 OF_A_HISTOGRAM = re.compile(r"_(bucket|sum|count)$")
 EVERYTHING = ("--values", str(CHART / "ci/monitored-values.yaml"))
@@ -25,7 +26,7 @@ def exported() -> set[str]:
 
 def asked(expression: str) -> set[str]:
     """Return the metrics in a query."""
-    found = set(re.findall(r"\bhami_[a-z_]+", expression))
+    found = set(re.findall(r"(?<![:\w])hami_[a-z_]+", expression))
     return {OF_A_HISTOGRAM.sub("", name) if name not in exported() else name for name in found}
 
 
@@ -48,7 +49,9 @@ def asked_values(expression: str) -> set[tuple[str, str, str]]:
     }
 
 
+RECORDED = {rule["record"]: rule["expr"] for group in USAGE_RULES["groups"] for rule in group["rules"]}
 QUERIES = {
+    **RECORDED,
     **{rule["alert"]: rule["expr"] for group in ALERTS["groups"] for rule in group["rules"]},
     **{
         f"{name}: {panel['title']} {target['refId']}": target["expr"]
@@ -62,7 +65,9 @@ QUERIES = {
 @pytest.mark.parametrize("where", QUERIES)
 def test_queried_metrics_exist(where: str) -> None:
     """A renamed metric empties a panel and silences an alert. Prometheus itself writes `up`."""
-    assert asked(QUERIES[where]) or re.search(r"\bup\b", QUERIES[where])
+    recorded = re.findall(r"\w+:\w+:\w+", QUERIES[where])
+    assert asked(QUERIES[where]) or recorded or re.search(r"\bup\b", QUERIES[where])
+    assert set(recorded) <= RECORDED.keys()
     assert set() == asked(QUERIES[where]) - exported()
 
 
@@ -114,11 +119,12 @@ def test_alert_has_summary_description_and_severity() -> None:
 
 
 @needs_helm
-def test_alerts_and_dashboards_are_rendered_unchanged() -> None:
+def test_alerts_rules_and_dashboards_are_rendered_unchanged() -> None:
     """Helm does not render the braces of Prometheus and Grafana."""
     dashboards = one("ConfigMap", "hami-dashboards", *EVERYTHING)["data"]
 
     assert ALERTS == one("PrometheusRule", "hami-alerts", *EVERYTHING)["spec"]
+    assert USAGE_RULES == one("PrometheusRule", "hami-usage-rules", *EVERYTHING)["spec"]
     assert DASHBOARDS == {name: json.loads(text) for name, text in dashboards.items()}
 
 

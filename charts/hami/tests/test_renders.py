@@ -37,7 +37,9 @@ OTHERS = {
     "monitoring.coreos.com/v1": {
         "PodMonitor": lambda spec: {"jobLabel", "selector", "podMetricsEndpoints"} == set(spec),
         "PrometheusRule": lambda spec: all(
-            {"alert", "expr", "labels"} <= set(rule) for group in spec["groups"] for rule in group["rules"]
+            {"alert", "expr", "labels"} <= set(rule) or {"record", "expr"} == set(rule)
+            for group in spec["groups"]
+            for rule in group["rules"]
         ),
     },
 }

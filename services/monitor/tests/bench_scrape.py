@@ -26,8 +26,11 @@ from hami_monitor.adapters.kube import Events, Node, Pods
 from hami_monitor.adapters.nvml import Driver
 from hami_monitor.adapters.processes import Processes
 from hami_monitor.config import Config
+from hami_monitor.decide.accounts.book import Book, advance
+from hami_monitor.decide.accounts.price import Offer
 from hami_monitor.decide.host import DeviceProcess, HostDevice
 from hami_monitor.decide.watchdog.control_groups import ContainerGroup
+from hami_monitor.metrics.account_families import AccountStatus
 from hami_monitor.metrics.collector import MonitorCollector
 from hami_monitor.serve.monitor import Monitor
 from hamicommon.runtime import http, logs
@@ -61,7 +64,11 @@ def a_pod(index: int) -> dict[str, Any]:
     annotations = {"hami.io/vgpu-node": NODE, "hami.io/vgpu-devices-allocated": share}
     metadata = {"uid": str(UUID(int=index)), "namespace": "team-machine-learning", "name": name}
     spec = {"nodeName": NODE, "containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}
-    status = {"phase": "Running", "containerStatuses": [{"name": "main", "containerID": f"containerd://{index}"}]}
+    status = {
+        "phase": "Running",
+        "startTime": "2026-01-01T00:00:00Z",
+        "containerStatuses": [{"name": "main", "containerID": f"containerd://{index}"}],
+    }
     return {"metadata": metadata | {"annotations": annotations}, "spec": spec, "status": status}
 
 
@@ -99,6 +106,13 @@ def write_regions(hook_path: Path, processes: int) -> list[Path]:
         paths.append(directory / "region.cache")
         paths[-1].write_bytes(content)
     return paths
+
+
+def a_book(pods: Pods) -> Book:
+    """Return the book of an hour in which all *pods* have held their shares."""
+    offers = {device_uuid(index): Offer("NVIDIA H100 80GB HBM3", 81559, 100) for index in range(DEVICES)}
+    tenures, began = pods.tenures(), time.time() - 3600
+    return advance(advance(Book(began), began, offers, tenures, {}), began + 3600, offers, tenures, {})
 
 
 async def timed(work: Callable[[], Awaitable[Any]]) -> dict[str, float]:
@@ -151,6 +165,7 @@ async def measure(folder: Path, processes: int, pids: Sequence[int]) -> dict[str
         monitor.driver.devices = with_processes(pids)
         await monitor.watchdog.look(monitor.driver.devices)
         await monitor.rounds.round()
+        monitor.accounts.status = AccountStatus(NODE, a_book(pods))
         async with aiohttp.ClientSession(f"http://127.0.0.1:{server.port}") as session:
 
             async def get(path: str, accept: str = "*/*") -> bytes:

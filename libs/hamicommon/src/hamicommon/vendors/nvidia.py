@@ -23,6 +23,8 @@ from hamicommon.wire import keys
 KEY = "NVIDIA"
 ALLOCATED_KEY = "hami.io/vgpu-devices-allocated"
 """Pod annotation: the granted shares; it is never removed."""
+REGISTER_KEY = "hami.io/node-nvidia-register"
+"""Node annotation: the inventory, see `wire.node_devices`."""
 PAIR_SCORES_KEY = "hami.io/node-nvidia-score"
 """Node annotation: the score of the link between each pair of devices."""
 NUMA_BIND_KEY = "nvidia.com/numa-bind"
@@ -100,7 +102,7 @@ def vendor(config: NvidiaConfig) -> Vendor:
         ),
         to_allocate_key="hami.io/vgpu-devices-to-allocate",
         allocated_key=ALLOCATED_KEY,
-        register_key="hami.io/node-nvidia-register",
+        register_key=REGISTER_KEY,
         handshake_key="hami.io/node-handshake",
         use_uuid_key="nvidia.com/use-gpuuuid",
         nouse_uuid_key="nvidia.com/nouse-gpuuuid",

@@ -6,7 +6,9 @@ Neighbours: `hamicommon.runtime.kube` lists and watches, `pods` reads a Pod.
 """
 
 import asyncio
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,6 +16,7 @@ import structlog
 
 from hami_monitor.decide.containers import PodCache
 from hami_monitor.decide.pods import MonitoredPod, monitored_pod, pod_uid
+from hami_monitor.decide.tenure import Tenure
 from hami_monitor.decide.watchdog.owners import PodOwner, pod_owner
 from hamicommon.runtime.kube import Kube, KubeError, Reflector, event
 
@@ -29,12 +32,17 @@ logger = structlog.get_logger()
 class Pods:
     """The Pods bound to one Node."""
 
-    def __init__(self, kube: Kube, node_name: str) -> None:
-        """Watch the Pods of *node_name* through *kube*, once `run` is awaited."""
+    def __init__(self, kube: Kube, node_name: str, now_seconds: Callable[[], float] = time.time) -> None:
+        """Watch the Pods of *node_name* through *kube*, once `run` is awaited; *now_seconds* is the Node's clock."""
         self._node_name = node_name
+        self._now_seconds = now_seconds
         self._pods: dict[str, MonitoredPod | None] = {}
         """By UID; None for a Pod without devices."""
         self._owners: dict[str, PodOwner] = {}
+        self._departed: list[Tenure] = []
+        """Of Pods that are gone."""
+        self.has_changed = False
+        """Whether a Pod has begun or ended to hold shares; the reader clears it."""
         self._reflector = Reflector(
             kube,
             PODS_PATH,
@@ -66,6 +74,19 @@ class Pods:
         """Return the Pods that were granted devices."""
         return tuple(pod for pod in self._pods.values() if pod is not None)
 
+    def age_seconds(self) -> float:
+        """Return the time since the API server last sent anything about Pods; infinite before the first list."""
+        return self._reflector.age_seconds()
+
+    def tenures(self) -> tuple[Tenure, ...]:
+        """Return how long each Pod holds its shares, also those that are gone and not forgotten yet."""
+        known = (pod.tenure for pod in self._pods.values() if pod is not None)
+        return (*self._departed, *(tenure for tenure in known if tenure is not None))
+
+    def forget_departed(self, until_seconds: float) -> None:
+        """Forget the Pods that are gone and ended before *until_seconds*."""
+        self._departed = [tenure for tenure in self._departed if tenure.ended_seconds > until_seconds]
+
     def owners(self) -> Mapping[str, PodOwner]:
         """Return every Pod by UID, with devices or without, as the watchdog sees it."""
         return self._owners
@@ -76,6 +97,9 @@ class Pods:
         self._owners = {}
         for item in objects:
             self._keep(item, before.get(pod_uid(item)))
+        heard_seconds = self._now_seconds() - self.age_seconds()
+        for uid in before.keys() - self._pods.keys():
+            self._depart(before[uid], heard_seconds)
 
     def upsert(self, item: dict[str, Any]) -> None:
         """Add or replace a Pod."""
@@ -83,8 +107,9 @@ class Pods:
 
     def delete(self, item: dict[str, Any]) -> None:
         """Remove a Pod."""
-        self._pods.pop(pod_uid(item), None)
-        self._owners.pop(pod_uid(item), None)
+        self._keep(item, self._pods.get(pod_uid(item)))  # It has the moments at which its containers ended.
+        self._depart(self._pods.pop(pod_uid(item)), self._now_seconds())
+        del self._owners[pod_uid(item)]
 
     def _keep(self, item: dict[str, Any], before: MonitoredPod | None) -> None:
         pod = monitored_pod(item, self._node_name)
@@ -92,10 +117,18 @@ class Pods:
         self._owners[pod_uid(item)] = pod_owner(item)
         if pod is None:
             return
+        self.has_changed |= before is None or before.tenure != pod.tenure
         known = before.problems if before is not None else ()
         for problem in pod.problems:
             if problem not in known:
                 logger.warning("Pod has an unreadable annotation", pod=f"{pod.namespace}/{pod.name}", problem=problem)
+
+    def _depart(self, pod: MonitoredPod | None, at_seconds: float) -> None:
+        """Keep how long *pod* held its shares; it was gone at *at_seconds*."""
+        if pod is not None and pod.tenure is not None:
+            ended_seconds = min(pod.tenure.ended_seconds, at_seconds)
+            self._departed.append(replace(pod.tenure, ended_seconds=ended_seconds))
+            self.has_changed = True
 
 
 class Node:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from hami_monitor.decide.tenure import ENDED_PHASES, Tenure, pod_tenure
 from hamicommon.errors import HamiError
 from hamicommon.model import MigAllocation, Share
 from hamicommon.vendors.nvidia import ALLOCATED_KEY
@@ -22,7 +23,6 @@ DEFAULT_PRIORITY = 1
 PRIORITY_ENV = "CUDA_TASK_PRIORITY"
 """The webhook sets this variable of a container from its request."""
 _PRIORITY = re.compile(r"[+-]?[0-9]{1,9}")
-ENDED_PHASES = frozenset({"Succeeded", "Failed"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,8 @@ class MonitoredPod:
     """The priority of each container that sets one."""
     mig_allocations: tuple[tuple[str, MigAllocation], ...] = ()
     """Each MIG instance with the name of its container."""
+    tenure: Tenure | None = None
+    """How long it holds its shares, also after it has ended; None if it has none."""
     problems: tuple[str, ...] = ()
     """One sentence for each unreadable annotation."""
 
@@ -66,15 +68,17 @@ def monitored_pod(pod: Mapping[str, Any], node_name: str) -> MonitoredPod | None
     containers = (*init_containers, *regular)
     names = tuple(str(container.get("name") or "") for container in containers)
     problems: list[str] = []
+    granted = _shares(annotations, containers, problems)
     return MonitoredPod(
         uid=pod_uid(pod),
         namespace=str(metadata.get("namespace") or ""),
         name=str(metadata.get("name") or ""),
         containers=names,
         shown=frozenset(names) - _finished(init_containers, status.get("initContainerStatuses") or []),
-        shares={} if status.get("phase") in ENDED_PHASES else _shares(annotations, containers, problems),
+        shares={} if status.get("phase") in ENDED_PHASES else granted,
         priorities=dict(_priorities(containers)),
         mig_allocations=_mig_allocations(annotations, names, problems),
+        tenure=pod_tenure(pod, granted),
         problems=tuple(problems),
     )
 

@@ -1,7 +1,7 @@
 """
 What the monitor exports: names, labels and values of every metric.
 
-`families` has HAMi's, `device_families` ours for devices and shares, `status` those of the monitor itself, and
-`collector` answers a scrape with all. `samples` adds samples at little cost.
+`families` has HAMi's, `device_families` ours for devices and shares, `account_families` ours for device time, `status`
+those of the monitor itself, and `collector` answers a scrape with all. `samples` adds samples at little cost.
 May import `decide` and prometheus_client. Must never read a file, ask the driver or decide what is shown.
 """

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from hami_monitor.decide.containers import Refusal
+from hami_monitor.metrics.account_families import AccountStatus
 from hami_monitor.metrics.watchdog_families import WatchdogStatus, watchdog_families
 
 
@@ -29,6 +30,7 @@ class MonitorStatus:
     pod_lists: int = 0
     """Complete lists of Pods since the start."""
     watchdog: WatchdogStatus = field(default_factory=WatchdogStatus)
+    accounts: AccountStatus = field(default_factory=AccountStatus)
 
 
 def status_families(status: MonitorStatus) -> list[Metric]:
@@ -58,4 +60,5 @@ def status_families(status: MonitorStatus) -> list[Metric]:
             value=int(status.is_driver_available),
         ),
         *watchdog_families(status.watchdog),
+        *status.accounts.families,
     ]

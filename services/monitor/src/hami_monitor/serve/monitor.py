@@ -1,7 +1,7 @@
 """
 Run the monitor's loops, and show them to scrapes.
 
-Neighbours: `rounds` and `driver_watch` are two of the loops, `hami_monitor.adapters.kube` has the watches.
+Neighbours: `rounds`, `driver_watch` and `accounts` are the loops, `hami_monitor.adapters.kube` has the watches.
 """
 
 import asyncio
@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 
+from hami_monitor.adapters.book_file import BookFile
 from hami_monitor.adapters.kube import Events, Node, Pods
 from hami_monitor.adapters.nvml import Driver
 from hami_monitor.adapters.processes import Processes
@@ -16,6 +17,7 @@ from hami_monitor.config import Config
 from hami_monitor.decide.driver_use import DeviceUses, driver_uses
 from hami_monitor.decide.observation import Observation
 from hami_monitor.metrics.status import MonitorStatus
+from hami_monitor.serve.accounts import Accounts
 from hami_monitor.serve.driver_watch import DriverWatch
 from hami_monitor.serve.rounds import Rounds
 from hami_monitor.serve.watchdog import Watchdog
@@ -36,12 +38,14 @@ class Monitor:
     ) -> None:
         """Prepare the loops; *monotonic_seconds* is the clock of the liveness probe."""
         self._node_name = config.node_name
+        self._has_accounts = bool(config.hook_path)
         self._pods = pods
         self._node = node
         self._events = events
         self.rounds = Rounds(config, pods, monotonic_seconds)
         self.watchdog = Watchdog(config, pods, self.rounds, processes, events, monotonic_seconds)
         self.driver = DriverWatch(driver, node, config.round_seconds, self.watchdog.look)
+        self.accounts = Accounts(BookFile(config.hook_path), pods, node, self.observe, config)
 
     async def run(self) -> None:
         """Run until cancelled, or until an unknown error."""
@@ -51,6 +55,8 @@ class Monitor:
             tasks.create_task(self._events.run())
             tasks.create_task(self.rounds.run())
             tasks.create_task(self.driver.run())
+            if self._has_accounts:
+                tasks.create_task(self.accounts.run())
 
     def observe(self) -> Observation:
         """Return what a scrape shows now."""
@@ -83,8 +89,10 @@ class Monitor:
             is_driver_available=self.driver.is_available,
             pod_lists=self._pods.lists,
             watchdog=self.watchdog.status(),
+            accounts=self.accounts.status,
         )
 
     def close(self) -> None:
-        """Close every region."""
+        """Close every region, and the book."""
         self.rounds.close()
+        self.accounts.close()

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hami_monitor.decide.pods import ENDED_PHASES
+from hami_monitor.decide.tenure import ENDED_PHASES
 from hamicommon.wire.go.strconv import parse_bool
 
 DISABLE_CONTROL = "CUDA_DISABLE_CONTROL"

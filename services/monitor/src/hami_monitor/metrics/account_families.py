@@ -1,0 +1,114 @@
+"""
+Make the metric families of the book of device time.
+
+What a row counts it keeps, so no value ever falls, and Prometheus never takes one for a counter that was reset.
+Neighbours: `hami_monitor.decide.accounts.book` has the sums, `hami_monitor.serve.accounts` keeps them.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from hami_monitor.decide.accounts.book import Book, ShareAccount
+from hami_monitor.decide.observation import Labels
+from hami_monitor.metrics.samples import NamedLabels, Row, add_samples
+
+POD: Labels = ("node", "namespace", "pod", "device_type")
+NAMESPACE: Labels = ("node", "namespace", "device_type")
+DEVICE: Labels = ("node", "device_uuid", "device_type")
+
+
+@dataclass(frozen=True)
+class AccountStatus:
+    """What a scrape shows of the book."""
+
+    node_name: str = ""
+    book: Book | None = None
+    """None until one was saved."""
+    failed_saves: int = 0
+
+    @cached_property
+    def families(self) -> list[Metric]:
+        """The families of this status; they are the same for every scrape until the next save."""
+        return _families(self)
+
+
+def _families(status: AccountStatus) -> list[Metric]:
+    book = status.book or Book(0.0)
+    pods = [(_named(POD, (status.node_name, *key)), one) for key, one in sorted(book.pods.items())]
+    namespaces = [(_named(NAMESPACE, (status.node_name, *key)), one) for key, one in sorted(book.namespaces.items())]
+    devices = [
+        (_named(DEVICE, (status.node_name, uuid, one.type)), one.held_seconds, one.idle_seconds)
+        for uuid, one in sorted(book.devices.items())
+    ]
+    return [
+        *_share_families("share", "the Pod", POD, pods),
+        *_share_families("namespace", "all Pods of the namespace", NAMESPACE, namespaces),
+        _counter(
+            "hami_device_offered_seconds",
+            "Time in which the Node has offered the device: what was held, and what was idle.",
+            DEVICE,
+            ((labels, held + idle) for labels, held, idle in devices),
+        ),
+        _counter(
+            "hami_device_held_seconds",
+            "Time of the device that Pods have held.",
+            DEVICE,
+            ((labels, held) for labels, held, _ in devices),
+        ),
+        _counter(
+            "hami_device_idle_seconds",
+            "Time of the device that nobody has held.",
+            DEVICE,
+            ((labels, idle) for labels, _, idle in devices),
+        ),
+        _timestamp(status.book),
+        CounterMetricFamily(
+            "hami_monitor_accounts_failed_saves",
+            "Attempts to save the device time that failed; what is shown waits for the next one.",
+            value=status.failed_saves,
+        ),
+    ]
+
+
+def _share_families(
+    subject: str, holder: str, labels: Labels, rows: Sequence[tuple[NamedLabels, ShareAccount]]
+) -> Iterator[Metric]:
+    """Yield what the *rows* of a *subject* have held and used; *holder* says who that is."""
+    priced = f"by {holder}, priced by the larger of memory and compute."
+    yield _counter(
+        f"hami_{subject}_held_seconds",
+        f"Device time held {priced}",
+        labels,
+        ((place, one.held_seconds) for place, one in rows),
+    )
+    yield _counter(
+        f"hami_{subject}_used_seconds",
+        f"Device time used {priced}",
+        labels,
+        ((place, one.used_seconds) for place, one in rows),
+    )
+
+
+def _timestamp(book: Book | None) -> GaugeMetricFamily:
+    """Return the family of the moment up to which *book* counts; without a sample until it was saved."""
+    family = GaugeMetricFamily(
+        "hami_monitor_accounts_timestamp_seconds",
+        "Unix time up to which held, used and idle time is counted.",
+        labels=(),
+    )
+    if book is not None:
+        family.add_metric((), book.until_seconds)
+    return family
+
+
+def _counter(name: str, documentation: str, labels: Labels, rows: Iterable[Row]) -> CounterMetricFamily:
+    family = CounterMetricFamily(name, documentation, labels=labels)
+    add_samples(family, rows)
+    return family
+
+
+def _named(names: Labels, values: Labels) -> NamedLabels:
+    return dict(zip(names, values, strict=True))
