@@ -5,6 +5,7 @@ One cluster for the whole run, embedded or real. Each test has a namespace, and 
 import inspect
 from collections.abc import AsyncIterator, Generator
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -26,6 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--cluster", choices=("embedded", "real"), default="embedded", help="the Kubernetes to test on")
     parser.addoption("--kubernetes", help="minor version of the real cluster, such as 1.34")
     parser.addoption("--keep", action="store_true", help="leave the real cluster running for the next run")
+    parser.addoption("--pictures", type=Path, help="also write pictures of the page to this folder, such as docs")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

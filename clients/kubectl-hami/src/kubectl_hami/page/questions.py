@@ -1,0 +1,99 @@
+"""
+What the page asks of a cluster, and when.
+
+Owns the last picture, which several browser windows share, and the history that pictures leave behind. Nothing is asked
+while nobody looks. Neighbours: `server` calls this, the command `ui` gives it the functions that read.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hamicommon.errors import HamiError
+from kubectl_hami.page.history import History, Series
+
+Json = Any
+REFRESH_SECONDS = 5.0
+"""How old a picture may be before it is read again."""
+
+
+@dataclass(slots=True)
+class Questions:
+    """The questions of the page. Each function may raise HamiError with a sentence for people, and may block."""
+
+    read_picture: Callable[[], Mapping[str, Json]]
+    """Returns the picture in its JSON form."""
+    read_explanation: Callable[[str, str], Mapping[str, Json]]
+    """Returns the scheduler's report about the Pod of a namespace and a name."""
+    read_events: Callable[[str, str], Sequence[Mapping[str, Json]]]
+    """Returns the Events about a Pod, newest first, each with `at`, `type`, `reason`, `message` and `count`."""
+    read_history: Callable[[str, str, float], Series] | None = None
+    """Returns the use of a Pod over time; None if there is no other source than the pictures."""
+    clock: Callable[[], float] = time.time
+    refresh_seconds: float = REFRESH_SECONDS
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _history: History = field(default_factory=History)
+    _picture: bytes = b""
+    _read_at: float = -1e18
+    _granted_mib: dict[str, int] = field(default_factory=dict)
+
+    def picture(self) -> bytes:
+        """Return the picture as JSON, at most `refresh_seconds` old. Raises: HamiError."""
+        with self._lock:
+            now = self.clock()
+            if now - self._read_at >= self.refresh_seconds:
+                found = self.read_picture()
+                self._keep(found, now)
+                self._picture = json.dumps({**found, "refreshSeconds": self.refresh_seconds}).encode()
+                self._read_at = now
+            return self._picture
+
+    def story(self, namespace: str, name: str) -> bytes:
+        """Return, as JSON, what is known of one Pod: the report, the Events, the history, and what failed."""
+        told: dict[str, Json] = {"explanation": None, "events": [], "history": None}
+        try:
+            told["explanation"] = self.read_explanation(namespace, name)
+        except HamiError as error:
+            told["explanationProblem"] = str(error)
+        try:
+            told["events"] = self.read_events(namespace, name)
+        except HamiError as error:
+            told["eventsProblem"] = str(error)
+        try:
+            told["history"] = self._shape(f"{namespace}/{name}", self._series(namespace, name))
+        except HamiError as error:
+            told["historyProblem"] = str(error)
+        return json.dumps(told).encode()
+
+    def _series(self, namespace: str, name: str) -> Series:
+        if self.read_history is not None:
+            return self.read_history(namespace, name, self.clock())
+        with self._lock:
+            return self._history.of(f"{namespace}/{name}")
+
+    def _shape(self, pod: str, series: Series) -> Json:
+        return {
+            "times": series.times,
+            "usedMib": series.used_mib,
+            "grantedMib": self._granted_mib.get(pod, 0),
+            "source": series.source,
+        }
+
+    def _keep(self, picture: Mapping[str, Json], now: float) -> None:
+        """Add what each Pod uses to the history."""
+        used: dict[str, float | None] = {}
+        granted: dict[str, int] = {}
+        for node in picture["nodes"]:
+            for share in (share for device in node["devices"] for share in device["shares"] if share["holds"]):
+                pod = f"{share['namespace']}/{share['pod']}"
+                granted[pod] = granted.get(pod, 0) + share["memoryMib"]
+                measured = share["usedMemoryMib"]
+                if measured is not None:
+                    used[pod] = (used.get(pod) or 0) + measured
+                else:
+                    used.setdefault(pod, None)
+        self._granted_mib = granted
+        self._history.record(now, used)

@@ -1,0 +1,144 @@
+// Wires the page: the address says what is shown, the feed says of what, and the views draw it.
+
+import { element, fill } from "./dom.js";
+import { follow, story } from "./feed.js";
+import { startKeys } from "./keys.js";
+import { picture } from "./picture.js";
+import { format, parse } from "./route.js";
+import { startTheme } from "./theme.js";
+import { startTip } from "./tip.js";
+import { clock } from "./units.js";
+import { ORDER_NAMES, showDevices } from "./views/devices.js";
+import { revealDevice, showNode } from "./views/node.js";
+import { showPod } from "./views/pod.js";
+import { showPods } from "./views/pods.js";
+import { showSummary } from "./views/summary.js";
+import { showWaiting } from "./views/waiting.js";
+
+const part = (id) => document.getElementById(id);
+const view = part("view");
+const search = part("search");
+const help = part("help");
+const SEARCHED = ["devices", "pods"];
+const STORY_SECONDS = 10;
+const PROBLEMS_SHOWN = 5;
+
+let seen = null;
+let state = parse(location.hash);
+let told = { key: "", at: 0, story: null };
+let lastOverview = "#/devices";
+
+/** Draw what the address names. Called for each new picture, address and answer. */
+function draw() {
+    if (!seen) return;
+    showSummary(part("summary"), seen);
+    showWaiting(part("waiting"), seen);
+    document.title = [state.name ?? state.node ?? (state.view === "pods" ? "Pods" : "Devices"), seen.cluster]
+        .filter(Boolean)
+        .join(" · ");
+    if (view.dataset.view !== state.view) fill(view);
+    view.dataset.view = state.view;
+    keepingFocus(() => {
+        if (state.view === "devices") showDevices(view, seen, state);
+        else if (state.view === "pods") showPods(view, seen, state);
+        else if (state.view === "node") showNode(view, seen, state);
+        else drawPod();
+    });
+}
+
+function drawPod() {
+    const key = `${state.namespace}/${state.name}`;
+    const isNew = told.key !== key;
+    showPod(view, seen, state, isNew ? null : told.story);
+    if (!isNew && Date.now() - told.at < STORY_SECONDS * 1000) return;
+    told = { key, at: Date.now(), story: isNew ? null : told.story };
+    story(state.namespace, state.name)
+        .catch((error) => ({ events: [], eventsProblem: error.message }))
+        .then((answer) => {
+            if (told.key !== key) return;
+            told.story = answer;
+            draw();
+        });
+}
+
+/** Keep the focus on the element of the same name while a view is drawn again. */
+function keepingFocus(call) {
+    const name = view.contains(document.activeElement) ? document.activeElement.dataset.focus : null;
+    call();
+    if (name && !view.contains(document.activeElement))
+        view.querySelector(`[data-focus="${CSS.escape(name)}"]`)?.focus({ preventScroll: true });
+}
+
+function go(options, { isStep = false } = {}) {
+    const target = format({ ...state, options: { ...state.options, ...options } });
+    if (isStep) location.hash = target;
+    else history.replaceState(null, "", target);
+    if (!isStep) moved();
+}
+
+function moved() {
+    const before = state;
+    state = parse(location.hash);
+    const isSearched = SEARCHED.includes(state.view);
+    if (isSearched) lastOverview = location.hash;
+    if (document.activeElement !== search) search.value = isSearched ? (state.options.q ?? "") : "";
+    document
+        .querySelectorAll("nav a")
+        .forEach((link) => link.toggleAttribute("aria-current", link.dataset.view === state.view));
+    part("order").value = state.options.sort ?? "";
+    part("size").value = state.options.size ?? "";
+    part("controls").hidden = state.view !== "devices";
+    draw();
+    const isOther = ["view", "node", "name", "namespace"].some((name) => before[name] !== state[name]);
+    if (!isOther) return;
+    scrollTo(0, 0);
+    revealDevice(view);
+    if (document.activeElement === document.body) view.focus({ preventScroll: true });
+}
+
+function leave() {
+    if (SEARCHED.includes(state.view)) go({ q: "" });
+    else location.hash = lastOverview;
+}
+
+function find(id) {
+    for (const node of seen?.nodes ?? []) {
+        const device = node.devices.find((one) => one.id === id);
+        if (device) return { node, device };
+    }
+    return null;
+}
+
+function start() {
+    for (const [value, name] of Object.entries(ORDER_NAMES)) part("order").append(new Option(name, value));
+    startTheme(part("theme"));
+    startKeys({ search, help, leave });
+    startTip(view, part("tip"), find);
+    search.addEventListener("input", () => {
+        if (!SEARCHED.includes(state.view)) state = { view: "devices", options: {} };
+        go({ q: search.value.trim() });
+    });
+    part("order").addEventListener("change", (event) => go({ sort: event.target.value }, { isStep: true }));
+    part("size").addEventListener("change", (event) => go({ size: event.target.value }, { isStep: true }));
+    part("help-open").addEventListener("click", () => help.showModal());
+    addEventListener("hashchange", moved);
+    follow(
+        (json) => {
+            seen = picture(json, seen);
+            part("cluster").textContent = seen.cluster;
+            part("as-of").textContent = `as of ${clock(seen.at)}`;
+            fill(
+                part("problems"),
+                seen.problems.slice(0, PROBLEMS_SHOWN).map((problem) => element("li", {}, problem)),
+            );
+            draw();
+        },
+        (sentence) => {
+            part("trouble").textContent = sentence;
+            part("trouble").hidden = !sentence;
+        },
+    );
+    moved();
+}
+
+start();

@@ -1,0 +1,125 @@
+// Shows all devices, one box a node. Large bars have all that is known; small ones let hundreds of devices stand on a screen.
+
+import { element, fill, reconcile } from "../dom.js";
+import { totals } from "../picture.js";
+import { deviceLink } from "../route.js";
+import { matchesDevice, words } from "../search.js";
+import { count, memory, memoryOf, percent, share } from "../units.js";
+import { badges, deviceElement } from "./bar.js";
+
+/** So many bars are as wide as the page, below each other. */
+const FEW = 8;
+/** The most devices that are shown in a size, unless a person chooses it. */
+const AT_MOST = { large: 32, medium: 160 };
+const ORDERS = {
+    "": null,
+    free: (node) => -(node.sums.memoryMib - node.sums.grantedMib),
+    granted: (node) => -share(node.sums.grantedMib, node.sums.memoryMib),
+    idle: (node) => -(node.sums.grantedMib - node.sums.usedMib),
+};
+/** The orders of nodes: what the address has, and what a person reads. */
+export const ORDER_NAMES = { "": "by name", free: "most free", granted: "fullest", idle: "most granted, not used" };
+
+/** Show the nodes of *seen* that the search finds, in *parent*. */
+export function showDevices(parent, seen, { options }) {
+    const wanted = words(options.q ?? "");
+    const nodes = found(seen.nodes, wanted, options.sort ?? "");
+    const devices = nodes.reduce((all, node) => all + node.devices.length, 0);
+    const size = options.size || Object.keys(AT_MOST).find((name) => devices <= AT_MOST[name]) || "small";
+    if (!parent.querySelector(".nodes"))
+        fill(
+            parent,
+            element("div", { class: "owners" }),
+            element("div", { class: "nodes" }),
+            element("p", { class: "nothing" }),
+        );
+    const grid = parent.querySelector(".nodes");
+    grid.dataset.size = size;
+    grid.toggleAttribute("data-few", devices <= FEW);
+    grid.toggleAttribute("data-alone", devices > FEW && nodes.length === 1);
+    showOwners(parent.querySelector(".owners"), seen, options);
+    parent.querySelector(".nothing").textContent = devices ? "" : nothing(seen, options);
+    const context = JSON.stringify([wanted, seen.owners.all.map((owner) => owner.name)]);
+    reconcile(grid, nodes, {
+        key: (node) => node.name,
+        state: (node) => context + JSON.stringify(node),
+        draw: (node) => nodeElement(node, seen.owners, wanted),
+    });
+    rove(grid);
+}
+
+function found(nodes, wanted, order) {
+    const kept = nodes
+        .map((node) => ({
+            ...node,
+            sums: totals([node]),
+            devices: node.devices.filter((device) => matchesDevice(device, node, wanted)),
+        }))
+        .filter((node) => node.devices.length);
+    const rank = ORDERS[order];
+    return rank ? kept.sort((one, other) => rank(one) - rank(other)) : kept;
+}
+
+function nodeElement(node, owners, wanted) {
+    const { grantedMib, memoryMib } = node.sums;
+    return element(
+        "section",
+        { class: ["node", !node.isReady && "is-unready"], "aria-label": `node ${node.name}` },
+        element(
+            "header",
+            {},
+            element("h2", {}, element("a", { href: deviceLink(node.name), tabindex: -1 }, node.name)),
+            badges(node),
+            element(
+                "span",
+                { class: "node-amount", title: `${memoryOf(grantedMib, memoryMib)} granted` },
+                percent(share(grantedMib, memoryMib)),
+            ),
+        ),
+        node.devices.map((device) => deviceElement(device, node, owners, wanted)),
+    );
+}
+
+/** Keep one device of the grid in the order of the Tab key; arrows move from it. */
+function rove(grid) {
+    const links = [...grid.querySelectorAll(".device-name")];
+    const current =
+        links.find((link) => link === document.activeElement) ??
+        links.find((link) => link.tabIndex === 0 && link.hasAttribute("tabindex"));
+    links.forEach((link) => link.setAttribute("tabindex", link === (current ?? links[0]) ? 0 : -1));
+}
+
+const OWNERS_SHOWN = 12;
+
+function showOwners(parent, seen, options) {
+    const { all, kind, field } = seen.owners;
+    const largest = [...all].sort((one, other) => other.grantedMib - one.grantedMib).slice(0, OWNERS_SHOWN);
+    const items = largest.map((owner) => {
+        const search = `${field}:${owner.name}`;
+        const isChosen = options.q === search;
+        const link = new URLSearchParams({ ...options, q: isChosen ? "" : search });
+        return element(
+            "a",
+            {
+                class: ["owner", isChosen && "is-chosen"],
+                href: `#/devices?${link}`,
+                vars: { "--owner": `var(--owner-${owner.colour})` },
+                title: `${count(owner.pods, "Pod")}, ${memory(owner.usedMib)} used of ${memory(owner.grantedMib)} granted`,
+            },
+            element("span", { class: "swatch" }),
+            element("span", { class: "owner-name" }, owner.name),
+            element("span", { class: "owner-amount" }, memory(owner.grantedMib)),
+        );
+    });
+    const more = all.length - largest.length;
+    const rest = more > 0 ? element("a", { class: "owner", href: "#/pods" }, `and ${count(more, kind)} more`) : null;
+    const key = JSON.stringify([all, options.q, options.size, options.sort]);
+    if (parent.dataset.shown === key) return;
+    parent.dataset.shown = key;
+    fill(parent, items, ...(rest ? [rest] : []));
+}
+
+function nothing(seen, options) {
+    if (seen.nodes.length === 0) return "No node of this cluster offers a device.";
+    return `No device matches “${options.q}”.`;
+}

@@ -1,0 +1,108 @@
+// Shows one Pod: its shares, its use over time, the scheduler's explanation and what would have to change, its Events.
+
+import { element, sections } from "../dom.js";
+import { deviceLink } from "../route.js";
+import { clock, count, span } from "../units.js";
+import { badge } from "./bar.js";
+import { chart } from "./chart.js";
+import { explanation } from "./explanation.js";
+import { shareColumns } from "./shares.js";
+import { table } from "./table.js";
+
+/**
+ * Show the Pod that *state* names, in *parent*.
+ *
+ * story   what the server knows of this Pod alone; null until it has answered
+ */
+export function showPod(parent, seen, state, story) {
+    const pod = seen.pods.get(`${state.namespace}/${state.name}`);
+    const waits = pod?.isWaiting ? span(pod.waitedSeconds) : "";
+    sections(parent, [
+        { name: "title", of: [state.namespace, state.name, waits], draw: () => title(state, waits) },
+        { name: "shares", of: [pod, seen.owners.all], draw: () => held(pod, seen.owners) },
+        ...(story ? told(story, seen.at) : [{ name: "asking", of: [], draw: () => nothing("Asking the scheduler …") }]),
+    ]);
+}
+
+function title({ namespace, name }, waits) {
+    return element(
+        "h1",
+        {},
+        element("small", {}, `${namespace}/`),
+        name,
+        waits ? badge("warning", `waits ${waits}`) : null,
+    );
+}
+
+function held(pod, owners) {
+    if (!pod) return nothing("This Pod neither holds nor waits for a device now.");
+    if (pod.isWaiting) return element("p", { class: "facts" }, pod.asks ? `asks ${pod.asks}` : "");
+    const heading = element("h2", {}, count(pod.shares.length, "share"));
+    return element("section", { "aria-label": "shares" }, heading, table(columns(owners), pod.shares));
+}
+
+function columns(owners) {
+    const link = (name, device, text, id = "") =>
+        element("a", { href: deviceLink(device.node, id), "data-focus": `${name} ${device.id}` }, text);
+    const place = [
+        { name: "Container", cell: (share) => share.container },
+        { name: "Node", cell: ({ device }) => link("node", device, device.node) },
+        {
+            name: "Device",
+            cell: ({ device }) => link("device", device, `${device.index} · ${device.model}`, device.id),
+        },
+    ];
+    return [...place, ...shareColumns(owners)];
+}
+
+function told(story, now) {
+    const ages = story.events.map((event) => (event.at ? span((now - Date.parse(event.at)) / 1000) : "–"));
+    return [
+        story.history?.times.length ? { name: "history", of: story.history, draw: () => use(story.history) } : null,
+        story.historyProblem
+            ? { name: "no history", of: story.historyProblem, draw: () => problem(story.historyProblem) }
+            : null,
+        story.explanation
+            ? { name: "explanation", of: story.explanation, draw: () => explanation(story.explanation) }
+            : null,
+        story.explanationProblem
+            ? { name: "no explanation", of: story.explanationProblem, draw: () => problem(story.explanationProblem) }
+            : null,
+        { name: "events", of: [story.events, ages, story.eventsProblem], draw: () => events(story, ages) },
+    ];
+}
+
+function use(history) {
+    const span_ = `from ${clock(history.times[0] * 1000)} to ${clock(history.times.at(-1) * 1000)}`;
+    return element(
+        "section",
+        { "aria-label": "use over time" },
+        element("h2", {}, "Memory over time"),
+        chart(history),
+        element("p", { class: "facts" }, `${history.source}, ${span_}`),
+    );
+}
+
+function events({ events: found, eventsProblem }, ages) {
+    const rows = found.map((event, place) => ({ ...event, age: ages[place] }));
+    const none = eventsProblem ? problem(eventsProblem) : nothing("None. Kubernetes keeps them for an hour.");
+    const list = rows.length
+        ? table(EVENT_COLUMNS, rows, { rowClass: (event) => event.type === "Warning" && "is-warning" })
+        : none;
+    return element("section", { "aria-label": "Events" }, element("h2", {}, "Events"), list);
+}
+
+const EVENT_COLUMNS = [
+    { name: "Ago", isNumber: true, cell: (event) => event.age },
+    { name: "Times", isNumber: true, cell: (event) => event.count },
+    { name: "Reason", cell: (event) => event.reason },
+    { name: "Message", isLong: true, cell: (event) => event.message },
+];
+
+function problem(sentence) {
+    return element("p", { class: "problem" }, sentence);
+}
+
+function nothing(sentence) {
+    return element("p", { class: "nothing" }, sentence);
+}

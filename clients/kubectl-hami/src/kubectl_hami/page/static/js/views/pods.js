@@ -1,0 +1,109 @@
+// Shows all Pods in a table that can be sorted and searched.
+
+import { element, sections } from "../dom.js";
+import { deviceLink, format, podLink } from "../route.js";
+import { matchesPod, words } from "../search.js";
+import { count, exact, isKnown, percent, share, span } from "../units.js";
+import { badge, useBar } from "./bar.js";
+import { table } from "./table.js";
+
+const SHOWN = 500;
+const NAMES = new Intl.Collator("en", { numeric: true });
+const READ = {
+    namespace: (pod) => pod.namespace,
+    pod: (pod) => pod.pod,
+    node: (pod) => pod.node ?? "",
+    devices: (pod) => pod.devices.length,
+    granted: (pod) => pod.grantedMib,
+    used: (pod) => pod.usedMib ?? -1,
+    part: (pod) => share(pod.usedMib ?? 0, pod.grantedMib),
+    cores: (pod) => pod.corePercent,
+    busy: (pod) => pod.busyPercent ?? -1,
+};
+
+/** Show the Pods of *seen* that the search finds, in *parent*. */
+export function showPods(parent, seen, state) {
+    const { options } = state;
+    const wanted = words(options.q ?? "");
+    const pods = [...seen.pods.values()].filter((pod) => matchesPod(pod, wanted));
+    const order = orderOf(options.sort);
+    pods.sort((one, other) => compare(one, other, order));
+    const rows = pods.slice(0, SHOWN);
+    const ages = rows.map((pod) => (pod.isWaiting ? span(pod.waitedSeconds) : ""));
+    sections(parent, [
+        {
+            name: "pods",
+            of: [state, seen.owners.all, rows, ages],
+            draw: () => list(pods, rows, seen.owners, state, order),
+        },
+    ]);
+}
+
+function list(pods, rows, owners, state, order) {
+    const { q } = state.options;
+    const more = pods.length - rows.length;
+    const none = q ? `No Pod matches “${q}”.` : "No Pod holds or waits for a device.";
+    return element(
+        "section",
+        {},
+        element("h1", {}, count(pods.length, "Pod")),
+        rows.length ? table(columns(owners, state, order), rows, { order }) : element("p", { class: "nothing" }, none),
+        more > 0 ? element("p", { class: "more" }, `and ${count(more, "Pod")} more; search to see them`) : null,
+    );
+}
+
+function columns(owners, state, order) {
+    const column = (key, name, cell, isNumber = false) => ({
+        key,
+        name,
+        cell,
+        isNumber,
+        sort: sortLink(state, key, order),
+    });
+    return [
+        column("namespace", "Namespace", (pod) => pod.namespace),
+        column("pod", "Pod", (pod) =>
+            element("a", { href: podLink(pod), "data-focus": `${pod.namespace}/${pod.pod}` }, pod.pod),
+        ),
+        column("node", "Node", (pod) =>
+            pod.isWaiting ? waiting(pod) : element("a", { href: deviceLink(pod.node) }, pod.node),
+        ),
+        column("devices", "Devices", (pod) => (pod.isWaiting ? "" : pod.devices.length), true),
+        column("granted", "Granted MiB", (pod) => (pod.isWaiting ? "" : exact(pod.grantedMib)), true),
+        column(
+            "used",
+            "Used MiB",
+            (pod) => (isKnown(pod.usedMib) ? exact(pod.usedMib) : pod.isWaiting ? "" : "–"),
+            true,
+        ),
+        column("part", "Used", (pod) => (pod.isWaiting ? "" : useBar(pod, owners))),
+        column(
+            "cores",
+            "Cores",
+            (pod) => (pod.corePercent ? percent(pod.corePercent) : pod.isWaiting ? "" : "any"),
+            true,
+        ),
+        column("busy", "Busy", (pod) => (pod.isWaiting ? "" : percent(pod.busyPercent)), true),
+    ];
+}
+
+function waiting(pod) {
+    return badge("warning", `waits ${span(pod.waitedSeconds)}`);
+}
+
+function orderOf(sort = "") {
+    const falls = sort.startsWith("-");
+    const name = falls ? sort.slice(1) : sort;
+    return READ[name] ? { name, falls } : { name: "namespace", falls: false };
+}
+
+function compare(one, other, { name, falls }) {
+    const [left, right] = [READ[name](one), READ[name](other)];
+    const order = typeof left === "string" ? NAMES.compare(left, right) : left - right;
+    return (falls ? -order : order) || NAMES.compare(`${one.namespace}/${one.pod}`, `${other.namespace}/${other.pod}`);
+}
+
+function sortLink(state, key, order) {
+    const falls = order.name === key ? !order.falls : !["namespace", "pod", "node"].includes(key);
+    return format({ ...state, options: { ...state.options, sort: falls ? `-${key}` : key } });
+}

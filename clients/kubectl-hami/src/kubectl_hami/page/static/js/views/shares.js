@@ -1,0 +1,24 @@
+// The columns that every table of shares has: granted, used, compute.
+
+import { element } from "../dom.js";
+import { exact, isKnown, percent } from "../units.js";
+import { badge, useBar } from "./bar.js";
+
+/** Return the columns for rows that are shares. */
+export function shareColumns(owners) {
+    return [
+        { name: "Granted MiB", isNumber: true, cell: (share) => exact(share.memoryMib) },
+        {
+            name: "Used MiB",
+            isNumber: true,
+            cell: (share) => (isKnown(share.usedMemoryMib) ? exact(share.usedMemoryMib) : "–"),
+        },
+        {
+            name: "Used",
+            cell: (share) => useBar({ ...share, grantedMib: share.memoryMib, usedMib: share.usedMemoryMib }, owners),
+        },
+        { name: "Cores", isNumber: true, cell: (share) => (share.corePercent ? percent(share.corePercent) : "any") },
+        { name: "Busy", isNumber: true, cell: (share) => percent(share.usedCorePercent) },
+        { name: "", cell: (share) => (share.isThrottled ? badge("warning", "throttled") : null) },
+    ];
+}

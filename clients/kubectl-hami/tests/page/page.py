@@ -1,0 +1,66 @@
+"""
+The page of `kubectl hami ui` in a browser, over a cluster that tests change while it is open.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from selenium.webdriver.chrome.webdriver import WebDriver
+
+from hamicommon.errors import HamiError
+from testbed.webpage import WebPage
+
+from .pictures import Json, a_picture
+
+
+class Told:
+    """What the cluster tells the page."""
+
+    def __init__(self) -> None:
+        self.picture: Json = a_picture()
+        self.explanations: dict[str, Json] = {}
+        self.events: dict[str, Sequence[Json]] = {}
+        self.problem = ""
+
+    def read_picture(self) -> Mapping[str, Any]:
+        """Return the picture, or fail with the problem."""
+        if self.problem:
+            raise HamiError(self.problem)
+        return self.picture
+
+    def read_explanation(self, namespace: str, name: str) -> Mapping[str, Any]:
+        """Return the report about a Pod, or fail."""
+        try:
+            return self.explanations[f"{namespace}/{name}"]
+        except KeyError:
+            raise HamiError(f"the scheduler does not know Pod {namespace}/{name}") from None
+
+    def read_events(self, namespace: str, name: str) -> Sequence[Mapping[str, Any]]:
+        """Return the Events about a Pod."""
+        return self.events.get(f"{namespace}/{name}", ())
+
+
+class Page(WebPage):
+    """The page, opened on a picture."""
+
+    def __init__(self, driver: WebDriver, address: str, told: Told) -> None:
+        super().__init__(driver)
+        self.address = address
+        self.told = told
+        self._expected: list[str] = []
+
+    def open(self, picture: Json | None = None, state: str = "") -> None:
+        """Open the page at *state*, and wait until it shows *picture*."""
+        if picture is not None:
+            self.told.picture = picture
+        self.driver.get("about:blank")
+        self.driver.get(self.address + state)
+        self.eventually(lambda: self.text("#cluster") == self.told.picture["cluster"])
+
+    def expect_error(self, part: str) -> None:
+        """Let the browser log errors that have *part*."""
+        self._expected.append(part)
+
+    def expects(self, error: str) -> bool:
+        """Return whether a test said that this error would be logged."""
+        return any(part in error for part in self._expected)

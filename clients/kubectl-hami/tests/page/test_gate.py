@@ -1,0 +1,131 @@
+"""
+The page's server answers the person who started it, and nobody else.
+"""
+
+import http.client
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from .page import Told
+from .pictures import a_device, a_node, a_picture
+
+PATHS = ("/", "/static/js/main.js", "/api/picture", "/api/pods/default/train")
+
+
+class Client:
+    """Asks a server as any program of this machine can."""
+
+    def __init__(self, address: str) -> None:
+        parts = urlsplit(address)
+        self.port = parts.port or 0
+        self.token = parse_qs(parts.query)["token"][0]
+
+    def get(self, path: str, method: str = "GET", **headers: str) -> http.client.HTTPResponse:
+        """Return the answer, read."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        connection.request(method, path, headers={"Host": f"127.0.0.1:{self.port}", **headers})
+        answer = connection.getresponse()
+        answer.text = answer.read().decode()  # type: ignore[attr-defined]
+        connection.close()
+        return answer
+
+    @property
+    def cookie(self) -> str:
+        """The cookie of a browser that opened the address."""
+        return f"hami-ui-{self.port}={self.token}"
+
+
+@pytest.fixture
+def client(address: str, told: Told) -> Client:
+    """A client of a page with one device."""
+    told.picture = a_picture(a_node("node-a", a_device("node-a", 0)))
+    return Client(address)
+
+
+def test_the_address_gives_the_browser_a_cookie_and_hides_the_token(client: Client) -> None:
+    """The cookie is not for scripts, nor for requests that other sites start."""
+    answer = client.get(f"/?token={client.token}")
+
+    assert (303, "/") == (answer.status, answer.getheader("Location"))
+    assert f"{client.cookie}; HttpOnly; SameSite=Strict; Path=/" == answer.getheader("Set-Cookie")
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_who_has_the_cookie_is_answered(client: Client, path: str) -> None:
+    """The page, its files and both questions."""
+    assert 200 == client.get(path, Cookie=client.cookie).status
+
+
+@pytest.mark.parametrize("path", [*PATHS, "/?token=wrong", "/?token="])
+@pytest.mark.parametrize(
+    "cookie", ["", "other=1", "hami-ui-{port}=wrong", "hami-ui-{port}=", '=;=\x01;"', "hami-ui-1={token}"]
+)
+def test_another_user_of_the_machine_is_refused(client: Client, path: str, cookie: str) -> None:
+    """With a sentence that says what to open, and without a word about the cluster."""
+    answer = client.get(path, Cookie=cookie.format(port=client.port, token=client.token))
+
+    assert 403 == answer.status
+    assert "Open the address that kubectl hami ui printed" in answer.text  # type: ignore[attr-defined]
+    assert None is answer.getheader("Set-Cookie")
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:{port}", "127.0.0.1", "127.0.0.1:1", "", "localhost.evil.example:{port}"]
+)
+@pytest.mark.parametrize("path", ["/api/picture", "/?token={token}"])
+def test_a_site_that_gives_its_name_to_loopback_is_refused(client: Client, host: str, path: str) -> None:
+    """DNS rebinding: the browser would send what that site may read, so the name decides, whatever else is right."""
+    asked = path.format(token=client.token)
+
+    answer = client.get(asked, Cookie=client.cookie, Host=host.format(port=client.port))
+
+    assert 421 == answer.status
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
+def test_nothing_can_be_sent(client: Client, method: str) -> None:
+    """The server knows one method."""
+    assert 501 == client.get("/api/picture", method, Cookie=client.cookie).status
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/static/../server.py",
+        "/static/%2e%2e/server.py",
+        "/static/js/../../server.py",
+        "//etc/passwd",
+        "/static/index.html",
+        "/api/pods/default",
+        "/api/pods/a/b/c",
+        "/api",
+    ],
+)
+def test_only_the_pages_own_files_are_served(client: Client, path: str) -> None:
+    """A path is looked up in a table, and never on the disk."""
+    assert 404 == client.get(path, Cookie=client.cookie).status
+
+
+@pytest.mark.parametrize("path", [*PATHS, "/missing", "/?token=wrong"])
+def test_every_answer_forbids_what_the_page_does_not_need(client: Client, path: str) -> None:
+    """No script, frame, form or connection of others, no guessed type, no address to other sites, no version."""
+    answer = client.get(path, Cookie=client.cookie)
+
+    policy = answer.getheader("Content-Security-Policy", "")
+    assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'")
+    assert "frame-ancestors 'none'" in policy
+    assert "unsafe" not in policy
+    assert ("nosniff", "no-referrer", "same-origin") == tuple(
+        answer.getheader(name) for name in ("X-Content-Type-Options", "Referrer-Policy", "Cross-Origin-Resource-Policy")
+    )
+    assert "kubectl-hami" == (answer.getheader("Server") or "").strip()
+
+
+def test_a_picture_that_the_browser_has_is_not_sent_again(client: Client) -> None:
+    """An archive never changes, and a cluster at rest seldom."""
+    first = client.get("/api/picture", Cookie=client.cookie)
+
+    again = client.get("/api/picture", Cookie=client.cookie, **{"If-None-Match": first.getheader("ETag") or ""})
+
+    assert (304, "") == (again.status, again.text)  # type: ignore[attr-defined]

@@ -1,0 +1,211 @@
+"""
+Who waits and why, the pages of Pods and nodes, search, links, and where the page gets no answer.
+"""
+
+from typing import Any
+
+import pytest
+
+from .page import Page, Told
+from .pictures import NOW, Json, a_cluster, a_device, a_node, a_picture, a_share, a_waiting_pod
+
+PICTURE = a_picture(
+    a_node("node-a", a_device("node-a", 0, a_share("train", "team-a"), a_share("serve", "team-b", memoryMib=12000))),
+    a_node("node-b", a_device("node-b", 0, a_share("train", "team-a", usedMemoryMib=0)), a_device("node-b", 1)),
+    waiting=(a_waiting_pod("large", minutes=12), a_waiting_pod("larger", "team-a", minutes=3, cause="")),
+)
+REPORT: Json = {
+    "pod": "default/large",
+    "verdict": "refused",
+    "summary": "0 of 2 nodes: 2 lack 45000 MiB on any NVIDIA device (best has 40960)",
+    "nodes": [
+        {"name": "node-a", "fits": False, "why": "best device has 25960 MiB left"},
+        {"name": "node-b", "fits": False, "why": "best device has 40960 MiB left"},
+    ],
+    "changes": [{"kind": "ask", "what": "with 40960 MiB", "node": "node-b"}],
+    "notes": ["kube-scheduler left out 1 node"],
+}
+EVENT = {"at": NOW.isoformat(), "type": "Warning", "reason": "FilteringFailed", "message": "0 of 2 nodes", "count": 7}
+
+
+def test_who_waits_stands_beside_the_devices_with_the_cause(page: Page) -> None:
+    """Longest first, with the time, the request and the scheduler's sentence; where there is none, that is said."""
+    page.open(PICTURE)
+
+    large, larger = page.texts("#waiting li")
+
+    assert ["default/large", "12 min", "asks nvidia.com/gpu 1, nvidia.com/gpumem 45000"] == large.split("\n")[:3]
+    assert large.endswith("0 of 2 nodes: 2 lack 45000 MiB on any NVIDIA device (best has 40960)")
+    assert ["team-a/larger", "3 min"] == larger.split("\n")[:2]
+    assert larger.endswith("The scheduler has not said why.")
+    assert page.find("#waiting").location["x"] > page.find(".nodes").location["x"] + page.find(".nodes").size["width"]
+
+
+def test_no_waiting_pod_is_said_in_words(page: Page) -> None:
+    """An empty box would look broken."""
+    page.open(a_picture(a_node("node-a", a_device("node-a", 0))))
+
+    assert "No Pod waits for a device." in page.text("#waiting")
+
+
+def test_page_of_a_waiting_pod_explains_and_says_what_would_help(page: Page, told: Told) -> None:
+    """The scheduler's summary, the change that lets it fit, each node's reason, and the Events."""
+    told.explanations["default/large"] = REPORT
+    told.events["default/large"] = [EVENT]
+    page.open(PICTURE)
+
+    page.find("#waiting li a").click()
+    page.eventually(lambda: "FilteringFailed" in page.text("#view"))
+
+    seen = page.text("#view")
+    assert "/pod/default/large" == page.state
+    assert "waits 12 min" in page.text("#view h1")
+    assert REPORT["summary"] in seen
+    assert "with 40960 MiB, on node-b" == page.text(".changes li")
+    assert ["node-a best device has 25960 MiB left", "node-b best device has 40960 MiB left"] == page.texts(
+        ".reasons li"
+    )
+    assert ["0 s", "7", "FilteringFailed", "0 of 2 nodes"] == page.texts('[aria-label="Events"] tbody td')
+
+
+def test_page_of_a_running_pod_has_its_shares_and_its_use_over_time(page: Page) -> None:
+    """On which device of which node, granted and used, and a curve that grows with each picture."""
+    page.open(PICTURE, "#/pod/team-b/serve")
+
+    row = page.eventually(lambda: page.texts('[aria-label="shares"] tbody td'))
+
+    assert ["main", "node-a", "0 · NVIDIA A100-SXM4-40GB", "12 000", "2 000", "", "25 %", "12 %", ""] == row
+    page.eventually(lambda: "since this page was opened" in page.text('[aria-label="use over time"]'))
+    chart = page.find(".chart").accessible_name
+    assert "memory in use, 2.0\N{NO-BREAK SPACE}GiB at the end, 11.7\N{NO-BREAK SPACE}GiB granted" == chart
+
+
+def test_a_pod_that_is_gone_is_said_to_be_gone(page: Page) -> None:
+    """An old link must not look like a Pod without shares."""
+    page.open(PICTURE, "#/pod/team-a/deleted")
+
+    page.eventually(lambda: "This Pod neither holds nor waits for a device now." in page.text("#view"))
+    page.eventually(lambda: "the scheduler does not know Pod team-a/deleted" in page.text("#view"))
+
+
+def test_search_leaves_the_devices_that_match_and_fades_the_shares_of_others(page: Page) -> None:
+    """The search is in the address while it is typed."""
+    page.open(PICTURE)
+
+    page.press("/", *"ns:team-b")
+
+    page.eventually(lambda: ["node-a"] == page.texts(".node h2"))
+    assert "/devices?q=ns%3Ateam-b" == page.state
+    assert ["train"] == page.texts(".bar.memory .share.is-faded")
+
+
+@pytest.mark.parametrize(
+    ("search", "nodes"),
+    [
+        ("node-b", ["node-b"]),
+        ("serve", ["node-a"]),
+        ("ns:team-a", ["node-a", "node-b"]),
+        ("ns:team", []),
+        ("ns:team*", ["node-a", "node-b"]),
+        ("pod:train node:node-b", ["node-b"]),
+        ("is:idle", ["node-b"]),
+        ("is:free", ["node-b"]),
+        ("device:h100", []),
+    ],
+)
+def test_search_finds(page: Page, search: str, nodes: list[str]) -> None:
+    """By name, or by a field; all words must match."""
+    page.open(PICTURE, f"#/devices?q={search}")
+
+    assert nodes == page.texts(".node h2")
+    assert bool(nodes) != (f"No device matches “{search}”." in page.text("#view"))
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        "/devices",
+        "/devices?q=ns%3Ateam-b",
+        "/devices?sort=idle&size=small",
+        "/node/node-b?device=GPU-node-b-1",
+        "/pods?sort=-granted",
+        "/pods?q=is%3Awaiting",
+        "/pod/default/large",
+    ],
+)
+def test_each_state_has_a_link_that_shows_it_again(page: Page, told: Told, state: str) -> None:
+    """Opened afresh, the address shows the same, in the same order."""
+    told.explanations["default/large"] = REPORT
+    page.open(PICTURE, f"#{state}")
+    page.eventually(lambda: "Asking the scheduler" not in page.text("#view"))
+    before = page.text("#view")
+
+    page.open(PICTURE, f"#{state}")
+    page.eventually(lambda: before == page.text("#view"))
+
+    assert state == page.state
+    assert before
+
+
+def test_back_returns_to_the_search(page: Page) -> None:
+    """Each page is a step of the browser's history; each typed letter is none."""
+    page.open(PICTURE)
+    page.press("/", *"ns:team-b")
+    page.find('[data-share="team-b/serve/main"]').click()
+    page.eventually(lambda: page.state == "/pod/team-b/serve")
+
+    page.driver.back()
+
+    page.eventually(lambda: ["node-a"] == page.texts(".node h2"))
+    assert "ns:team-b" == page.find("#search").get_property("value")
+
+
+def test_table_of_pods_sorts_and_its_numbers_align(page: Page) -> None:
+    """The largest first; digits stand below digits, at the right edge."""
+    page.open(PICTURE, "#/pods")
+    page.find("th:nth-child(5) a").click()
+    page.eventually(lambda: page.state == "/pods?sort=-granted")
+
+    rows = [[cell.text for cell in row.find_elements("css selector", "td")] for row in page.all("tbody tr")]
+    edges = page.run(
+        "return [...document.querySelectorAll('td.number:nth-child(5)')].filter((e) => e.textContent).map((cell) => {"
+        "const range = document.createRange(); range.selectNodeContents(cell);"
+        "return range.getBoundingClientRect().right; })"
+    )
+
+    assert [("team-b", "serve"), ("team-a", "train")] == [tuple(row[:2]) for row in rows[:2]]
+    assert "descending" == page.find("th:nth-child(5)").get_attribute("aria-sort")
+    assert 1 == len({round(edge) for edge in edges})
+    assert "tabular-nums" == page.find("td.number").value_of_css_property("font-variant-numeric")
+
+
+def test_nodes_sort_by_what_is_granted_and_lies_idle(page: Page) -> None:
+    """The question before more devices are bought."""
+    page.open(a_cluster(80), "#/devices?sort=idle")
+
+    def idle_mib(node: dict[str, Any]) -> int:
+        shares = [share for device in node["devices"] for share in device["shares"]]
+        return sum(share["memoryMib"] - share["usedMemoryMib"] for share in shares)
+
+    expected = sorted(page.told.picture["nodes"], key=idle_mib, reverse=True)
+    assert [node["name"] for node in expected] == page.texts(".node h2")
+
+
+def test_a_cluster_that_does_not_answer_is_said_and_the_last_picture_stays(page: Page, told: Told) -> None:
+    """With the server's sentence, until it answers again."""
+    page.expect_error("503")
+    page.open(PICTURE)
+
+    told.problem = "the API server https://10.0.0.1 does not answer: timed out"
+    page.eventually(lambda: told.problem in page.text("#trouble"))
+    assert 2 == len(page.all(".node"))
+
+    told.problem = ""
+    page.eventually(lambda: not page.find("#trouble").is_displayed())
+
+
+def test_what_could_not_be_read_is_said_above_the_devices(page: Page) -> None:
+    """A picture with gaps must not look whole."""
+    page.open({**PICTURE, "problems": ["use is unknown on node-b: the monitor does not answer"]})
+
+    assert "use is unknown on node-b: the monitor does not answer" == page.text("#problems")

@@ -1,0 +1,101 @@
+"""
+Use over time from Prometheus, over real sockets.
+"""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from kubectl_hami.page.prometheus import BYTES_LIMIT, PrometheusError, query, series
+
+MIB = 1 << 20
+
+
+class Prometheus(HTTPServer):
+    """A server that answers every query with the same bytes."""
+
+    answer = b""
+    asked = ""
+
+    @property
+    def url(self) -> str:
+        """Where it listens, as a person writes it."""
+        return f"http://127.0.0.1:{self.server_port}/"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Prometheus
+
+    def do_GET(self) -> None:
+        self.server.asked = self.path
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(self.server.answer)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name in the standard library
+        pass
+
+
+@pytest.fixture
+def prometheus() -> Iterator[Prometheus]:
+    """A running server."""
+    server = Prometheus(("127.0.0.1", 0), _Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def test_series_of_a_pod_is_its_memory_in_mib(prometheus: Prometheus) -> None:
+    """Six hours up to now, one value a minute, summed over containers and devices."""
+    values = [[40.0, str(3 * MIB)], [100.0, str(5 * MIB)]]
+    prometheus.answer = json.dumps({"status": "success", "data": {"result": [{"values": values}]}}).encode()
+
+    found = series(prometheus.url, "team-a", "train", now=30000.0)
+
+    asked = parse_qs(urlsplit(prometheus.asked).query)
+    assert ((40.0, 100.0), (3.0, 5.0), "from Prometheus") == (found.times, found.used_mib, found.source)
+    assert "/api/v1/query_range" == urlsplit(prometheus.asked).path
+    assert (["8400.0"], ["30000.0"], ["60"]) == (asked["start"], asked["end"], asked["step"])
+
+
+def test_a_pod_that_prometheus_does_not_know_has_no_history(prometheus: Prometheus) -> None:
+    """That is no error: it may be a minute old."""
+    prometheus.answer = b'{"data": {"result": []}}'
+
+    assert () == series(prometheus.url, "team-a", "train", now=0.0).times
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (b"<html>Sign in", "does not answer as Prometheus does"),
+        (b'{"data": {"result": [{"values": [["x"]]}]}}', "does not answer as Prometheus does"),
+        (b" " * (BYTES_LIMIT + 2), f"answers with more than {BYTES_LIMIT} bytes"),
+    ],
+    ids=["login page", "wrong shape", "endless"],
+)
+def test_an_answer_of_something_else_is_one_sentence(prometheus: Prometheus, answer: bytes, words: str) -> None:
+    """It names the server and what is wrong."""
+    prometheus.answer = answer
+
+    with pytest.raises(PrometheusError, match=f"{prometheus.url}.*{words}"):
+        series(prometheus.url, "team-a", "train", now=0.0)
+
+
+def test_a_prometheus_that_is_not_there_is_one_sentence() -> None:
+    """Port 1 of loopback has no server."""
+    with pytest.raises(PrometheusError, match=r"Prometheus at http://127\.0\.0\.1:1 does not answer"):
+        series("http://127.0.0.1:1", "team-a", "train", now=0.0)
+
+
+def test_names_are_quoted_in_the_query() -> None:
+    """A name cannot end its string."""
+    assert 'sum(hami_vgpu_memory_used_bytes{namespace="a\\"} or up{x=\\"",pod="p\\\\\\n"})' == query(
+        'a"} or up{x="', "p\\\n"
+    )
