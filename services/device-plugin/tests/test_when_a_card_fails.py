@@ -24,6 +24,9 @@ GPUS = FakeNode.of("eight", "NVIDIA A100-SXM4-40GB", 40960, 8).gpus
 UUIDS = [gpu.uuid for gpu in GPUS]
 THIRD = UUIDS[3]
 REGISTER, FAULTS, RESTORE = "hami.io/node-nvidia-register", "hami.io/device-faults", "hami.io/device-restore"
+NVML_ERROR_UNKNOWN = 999
+HEALTH_SECONDS = 2
+"""How often the plugin reads the devices."""
 PAUSE, OPERATOR_LABEL = "hami.io/driver-pause", "nvidia.com/gpu.deploy.device-plugin"
 
 
@@ -103,6 +106,22 @@ async def test_one_lost_card_leaves_seven(host: Path, api: ApiServer, kubelet: K
     assert {THIRD: ["lost"]} == _faults(api)
     assert f'hami_device_plugin_device_faults{{cause="lost",device_uuid="{THIRD}"}} 1.0' in metrics
     assert 1 == len(kubelet.registrations)
+
+
+async def test_wait_for_events_that_fails_makes_no_card_unhealthy(
+    host: Path, api: ApiServer, kubelet: Kubelet, driver: FakeDriver
+) -> None:
+    """An error that a card reports afterwards is that card's."""
+    async with running(host, api, kubelet) as plugin:
+        driver.fail(NVML_ERROR_UNKNOWN, call="nvmlEventSetWait_v2")
+        await asyncio.sleep(2 * HEALTH_SECONDS + 1)
+        assert dict.fromkeys(UUIDS, True) == _seen_by_kubelet(kubelet)
+        driver.recover()
+        driver.report_xid(THIRD, 79)
+
+        await plugin.offers(THIRD)
+
+    assert {THIRD: ["xid"]} == _faults(api)
 
 
 async def test_plugin_that_starts_beside_a_lost_card_offers_the_others(

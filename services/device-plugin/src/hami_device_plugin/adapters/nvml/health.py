@@ -6,6 +6,7 @@ events until they are read, so a short look now and then misses none, and NVML's
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -41,6 +42,8 @@ class HealthReader:
         self._nvml = nvml
         self._is_complete = is_complete
         self._subscriptions: dict[str, _Subscription] = {}
+        self._unheard: set[str] = set()
+        """The devices whose events could not be read at the last reading."""
         self._openings = 0
         """The opening of NVML to which the subscriptions belong."""
 
@@ -66,7 +69,7 @@ class HealthReader:
         try:
             handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
             if self._is_complete:
-                xids += self._new_xids(uuid, handle)
+                xids += self._heard_xids(uuid, handle)
             # The driver remembers the name of a lost device, but has to ask it for the memory in use.
             optional(lambda: pynvml.nvmlDeviceGetMemoryInfo(handle), None)
             if not self._is_complete or is_instance(uuid):
@@ -82,6 +85,23 @@ class HealthReader:
         except pynvml.NVMLError as error:
             cause = Cause.LOST if error.value in LOST else Cause.UNREADABLE
             return Reading(problem=(cause, f"the driver says: {error}"), xids=tuple(xids))
+
+    def _heard_xids(self, uuid: str, handle: Any) -> Iterator[int]:
+        """
+        Yield the XIDs since the last reading. An error says nothing about the device: the calls after this one do.
+
+        The driver keeps the events, so they are read once it works again.
+        """
+        try:
+            yield from self._new_xids(uuid, handle)
+        except pynvml.NVMLError_Uninitialized:
+            raise
+        except pynvml.NVMLError as error:
+            if uuid not in self._unheard:
+                self._unheard.add(uuid)
+                logger.warning("XIDs of a device are not seen", device=uuid, error=str(error))
+        else:
+            self._unheard.discard(uuid)
 
     def _new_xids(self, uuid: str, handle: Any) -> Iterator[int]:
         if uuid not in self._subscriptions:
@@ -118,7 +138,12 @@ def _subscribe(uuid: str, handle: Any) -> _Subscription:
             gpu = pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)
             instance = int(pynvml.nvmlDeviceGetGpuInstanceId(handle))
         events = pynvml.nvmlEventSetCreate()
-        pynvml.nvmlDeviceRegisterEvents(gpu, pynvml.nvmlEventTypeXidCriticalError, events)
+        try:
+            pynvml.nvmlDeviceRegisterEvents(gpu, pynvml.nvmlEventTypeXidCriticalError, events)
+        except pynvml.NVMLError:
+            with suppress(pynvml.NVMLError):
+                pynvml.nvmlEventSetFree(events)
+            raise
     except UNSUPPORTED:
         logger.warning("XIDs of a device are not watched: it has no events", device=uuid)
         return _Subscription(None)
