@@ -334,9 +334,10 @@ def vendors_page(values: Json) -> str:
         "- **Key** names the vendor in the annotations that say what a Pod was granted.",
         "- **Devices** says where the scheduler reads the devices of a Node: in its annotation, or in its capacity.",
         "- **Chosen by** lists the Pod annotations that allow or forbid devices.",
+        "- **Other annotations** are what else a Pod's author may write, beside [those for every vendor](use.md).",
         "",
-        "| Vendor | Key | Resources | Devices | Chosen by |",
-        "|---|---|---|---|---|",
+        "| Vendor | Key | Resources | Devices | Chosen by | Other annotations |",
+        "|---|---|---|---|---|---|",
     ]
     titles = {name: description.title for name, description in descriptions().items()}
     lines += [_vendor_row(titles[vendor.name], vendor) for vendor in config.vendors()]
@@ -350,7 +351,8 @@ def _section_names() -> set[str]:
 def _vendor_row(title: str, vendor: Vendor) -> str:
     devices = f"`{vendor.register_key}`" if vendor.register_key else "capacity"
     chosen = _codes(vendor.choosing_annotations) or "–"
-    cells = (title, f"`{vendor.key}`", _codes(vendor.resource_names), devices, chosen)
+    others = _codes(vendor.author_keys) or "–"
+    cells = (title, f"`{vendor.key}`", _codes(vendor.resource_names), devices, chosen, others)
     return "| " + " | ".join(cells) + " |"
 
 

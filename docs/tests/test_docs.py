@@ -13,12 +13,17 @@ import yaml
 
 from hami_scheduler.values.reasons import PUBLIC_REASONS
 from hamicommon.cli.formats import FORMATS
+from hamicommon.vendors import nvidia
+from hamicommon.wire import keys
 from kubectl_hami.main import parser as client
 
 from . import sources
 from .pages import DOCS, PROGRAMS, ROOT, Page, read_page
 
-BY_HAND = ("README", "images", "install", "migrate", "releases", "support", "troubleshooting", "what-holds-a-share")
+BY_HAND = (
+    *("README", "images", "install", "migrate", "releases", "support", "troubleshooting", "what-holds-a-share"),
+    *("use", "platforms", "operate", "compare", "faq"),
+)
 PAGES = [read_page(DOCS / f"{name}.md") for name in BY_HAND]
 """The pages written by hand for operators. Other pages have their own tests, or are records."""
 LINKING = [read_page(path) for folder in (ROOT, DOCS) for path in sorted(folder.glob("*.md"))]
@@ -89,6 +94,15 @@ def test_every_key_and_resource_is_one_of_the_contract(page: Page) -> None:
     quoted = {found for text in (*page.spans, *page.fences) for found in KEY.findall(text.replace("\\.", "."))}
     known = sources.chart_text() + (sources.CHART / "values.yaml").read_text() + "\n".join(sources.texts())
     assert_all_known(sorted(key for key in quoted if key.rstrip("-.") not in known))
+
+
+def test_each_resource_and_annotation_of_a_pod_is_explained() -> None:
+    """`use.md` names those of NVIDIA devices and of every vendor, with the chart's default names."""
+    values = yaml.safe_load((sources.CHART / "values.yaml").read_text())
+    resources = {name for value, name in values.items() if value.startswith("resource")}
+    annotations = {*nvidia.vendor(nvidia.NvidiaConfig()).author_annotations, *keys.AUTHOR_KEYS}
+    assert len(resources) == 5
+    assert_all_known(sorted((resources | annotations) - set(read_page(DOCS / "use.md").spans)))
 
 
 @each_page
