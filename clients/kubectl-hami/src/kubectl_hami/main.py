@@ -9,7 +9,7 @@ import sys
 
 from hamicommon.errors import HamiError
 from kubectl_hami import __version__
-from kubectl_hami.commands import doctor, explain, grants, top, ui, waiting
+from kubectl_hami.commands import bundle, doctor, explain, grants, top, ui, waiting
 from kubectl_hami.commands.frame import INTERRUPTED, NAME, UNKNOWN, silence
 from kubectl_hami.show.table import safe
 
@@ -40,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
     )
     found.add_argument("--version", action="version", version=f"kubectl-hami {__version__}")
     commands = found.add_subparsers(title="commands", required=True, metavar="COMMAND", dest="name")
-    for command in (top, waiting, explain, grants, doctor, ui):
+    for command in (top, waiting, explain, grants, doctor, bundle, ui):
         command.add(commands)
     return found
 

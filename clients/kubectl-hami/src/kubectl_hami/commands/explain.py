@@ -9,6 +9,8 @@ from typing import Any
 
 from kubectl_hami.commands.frame import BAD, WELL, UsageError, add_clusters, namespace_of, one_source
 from kubectl_hami.commands.manifests import pods_in
+from kubectl_hami.commands.offline import simulated
+from kubectl_hami.read.archive import Archive
 from kubectl_hami.read.scheduler import explanation, simulation
 from kubectl_hami.show.report import report_text
 from kubectl_hami.show.table import console
@@ -51,6 +53,8 @@ def explain(options: argparse.Namespace) -> int:
 def simulate(options: argparse.Namespace) -> int:
     """Run `simulate`."""
     source = one_source(options)
+    if isinstance(source, Archive):
+        return simulated(source, options)
     return _show(simulation(source, pods_in(options.file, namespace_of(source, options))), options, is_list=True)
 
 

@@ -13,6 +13,7 @@ from typing import Final
 
 from hamicommon.errors import HamiError
 from kubectl_hami import __version__
+from kubectl_hami.read.archive import load
 from kubectl_hami.read.source import Source
 from kubectl_hami.show.table import safe
 
@@ -31,6 +32,7 @@ def add_clusters(command: argparse.ArgumentParser) -> None:
     add("--kubeconfig", default="", metavar="FILE", help="default: $KUBECONFIG, else ~/.kube/config")
     add("--context", action="append", default=[], metavar="NAME", help="of the kubeconfig; may be repeated")
     add("--all-contexts", action="store_true", help="every cluster of the kubeconfig")
+    add("--from", dest="archive", default="", metavar="FILE", help="read this archive of `bundle` instead of a cluster")
 
 
 def sources(options: argparse.Namespace) -> Sequence[Source]:
@@ -39,7 +41,12 @@ def sources(options: argparse.Namespace) -> Sequence[Source]:
 
     Raises:
         ReadError: one of them cannot be known.
+        UsageError: an archive and a cluster are named.
     """
+    if options.archive:
+        if options.context or options.all_contexts:
+            raise UsageError("--from reads an archive: give it without --context and --all-contexts")
+        return [load(options.archive)]
     from kubectl_hami.read import kube
 
     kubeconfig = options.kubeconfig or None
