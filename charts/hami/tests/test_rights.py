@@ -55,6 +55,16 @@ def test_rights_equal_the_golden_file(request: pytest.FixtureRequest) -> None:
     assert GOLDEN.read_text() == written
 
 
+@needs_helm
+def test_monitor_may_evict_only_if_the_settings_name_a_finding() -> None:
+    """The right is for any Pod of the cluster, because RBAC knows no Nodes."""
+    evict = ("--set", "image.registry=localhost", "--set", "monitor.watchdog.evict={memory-above-grant}")
+    more = set(rights(objects(*evict))) - set(GOLDEN.read_text().splitlines())
+
+    assert {"hami-monitor everywhere: create pods/eviction (core)"} == more
+    assert set() == set(rights(objects(*evict, "--set", "monitor.watchdog.enabled=false"))) & more
+
+
 def test_no_right_is_a_wildcard() -> None:
     """No verb or resource is a wildcard, and only one Secret is named."""
     lines = GOLDEN.read_text().splitlines()

@@ -1,5 +1,5 @@
 """
-An API server that knows Pods and one Node, and takes Events.
+An API server that knows Pods and one Node, and takes Events and evictions.
 """
 
 import asyncio
@@ -38,6 +38,9 @@ class PodServer:
         self.pods: dict[str, Object] = {}
         self.node: Object = {"metadata": {"name": "n1", "resourceVersion": "1"}}
         self.events: list[Object] = []
+        self.evictions: list[Object] = []
+        self.eviction_status = 201
+        """The answer to the next evictions. 429 is that of a PodDisruptionBudget."""
         self.queries: list[dict[str, str]] = []
         self.is_down = False
         self._version = 1
@@ -52,6 +55,7 @@ class PodServer:
         app.router.add_get("/api/v1/pods", self._handle)
         app.router.add_get("/api/v1/nodes", self._handle)
         app.router.add_post("/api/v1/namespaces/{namespace}/events", self._create_event)
+        app.router.add_post("/api/v1/namespaces/{namespace}/pods/{name}/eviction", self._evict)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", 0).start()
@@ -100,6 +104,11 @@ class PodServer:
     async def _create_event(self, request: web.Request) -> web.Response:
         self.events.append(await request.json())
         return web.json_response(self.events[-1], status=201)
+
+    async def _evict(self, request: web.Request) -> web.Response:
+        self.evictions.append(await request.json())
+        answer = {"kind": "Status", "code": self.eviction_status, "message": "the budget needs 1 healthy Pod"}
+        return web.json_response(answer, status=self.eviction_status)
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         if request.path == "/api/v1/pods":

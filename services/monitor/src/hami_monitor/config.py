@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hami_monitor import __version__
+from hami_monitor.decide.watchdog.findings import Kind
 from hamicommon.config import ConfigError
 from hamicommon.runtime.flags import FlagParser, bool_flag, parser, span
 from hamicommon.runtime.hami_flags import accept_klog_flags
@@ -46,6 +47,8 @@ class Config:
     """Compare the processes on the devices with the grants."""
     watchdog_exempt_namespaces: tuple[str, ...] = EXEMPT_NAMESPACES
     """Namespaces whose Pods the watchdog does not judge."""
+    watchdog_evict: frozenset[Kind] = frozenset()
+    """Findings for which Pods are evicted."""
     warnings: tuple[str, ...] = ()
     """One sentence for each invalid setting that was replaced by its default."""
     without_effect: tuple[str, ...] = ()
@@ -57,7 +60,7 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Con
     Return the settings in *arguments* and *environment*.
 
     Raises:
-        ConfigError: NODE_NAME or HOOK_PATH is missing. HOOK_PATH may be empty, as in HAMi.
+        ConfigError: NODE_NAME or HOOK_PATH is missing, or a finding is unknown. HOOK_PATH may be empty, as in HAMi.
         SystemExit: after `--help`, `--version` or an invalid flag; the text has been printed.
     """
     flags = _flags()
@@ -67,6 +70,8 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Con
         problems.append("environment variable NODE_NAME is missing: set it to the Node's name (spec.nodeName)")
     if "HOOK_PATH" not in environment:
         problems.append("environment variable HOOK_PATH is missing: set it to the directory that holds containers/")
+    evict, unknown = _kinds(given.watchdog_evict)
+    problems += unknown
     if problems:
         raise ConfigError(tuple(problems))
     resync_seconds, warnings = _resync(environment.get("HAMI_RESYNC_INTERVAL", ""))
@@ -80,6 +85,7 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Con
         driver_root_here=given.driver_root_ctr_path,
         has_watchdog=given.watchdog,
         watchdog_exempt_namespaces=tuple(filter(None, given.watchdog_exempt_namespaces.split(","))),
+        watchdog_evict=evict,
         kubeconfig=given.kubeconfig,
         verbosity=given.verbosity,
         warnings=warnings,
@@ -99,8 +105,21 @@ def _flags() -> FlagParser:
         default=",".join(EXEMPT_NAMESPACES),
         help="namespaces whose Pods may use any device, separated by commas",
     )
+    flags.add_argument(
+        "--watchdog-evict",
+        default="",
+        help="findings for which a Pod is evicted, separated by commas: " + ", ".join(kind.value for kind in Kind),
+    )
     accept_klog_flags(flags)
     return flags
+
+
+def _kinds(text: str) -> tuple[frozenset[Kind], list[str]]:
+    """Return the kinds of findings that *text* lists, and a sentence for each unknown word."""
+    known = {kind.value: kind for kind in Kind}
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    problems = [f"--watchdog-evict: {word!r} is not one of {', '.join(known)}" for word in words if word not in known]
+    return frozenset(known[word] for word in words if word in known), problems
 
 
 def _resync(text: str) -> tuple[float, tuple[str, ...]]:

@@ -21,6 +21,7 @@ from hami_monitor.decide.watchdog.confirmation import QUIET_SECONDS
 from hami_monitor.decide.watchdog.control_groups import ContainerGroup
 from hami_monitor.decide.watchdog.findings import Kind
 from hami_monitor.serve.driver_watch import DriverWatch
+from hami_monitor.serve.evictions import Evictions
 from hami_monitor.serve.monitor import Monitor
 from hamicommon.runtime.kube import Kube
 from hamicommon.runtime.unpreloaded import record
@@ -146,6 +147,24 @@ async def test_mps_server_in_a_container_is_not_asked_for_the_library(
     finally:
         server.kill()
         await server.wait()
+
+
+async def test_pod_is_evicted_for_a_finding_that_lasts(
+    monitor: Monitor, sleeper: int, clock: Clock, pod_server: PodServer
+) -> None:
+    """If the settings name its kind."""
+    watchdog = monitor.watchdog
+    watchdog.evictions = Evictions(watchdog._pods, watchdog._events, frozenset({Kind.LIBRARY_NOT_LOADED}))
+    evicting = asyncio.create_task(watchdog.evictions.run())
+    for seconds in (3, 26, 1, 3):
+        await watchdog.look([a_device({sleeper: 100})])
+        assert not pod_server.evictions
+        clock.seconds += seconds
+    await watchdog.look([a_device({sleeper: 100})])
+    await eventually(lambda: monitor.status().watchdog.evictions)
+    evicting.cancel()
+
+    assert [{"uid": "u1"}] == [one["deleteOptions"]["preconditions"] for one in pod_server.evictions]
 
 
 async def test_use_by_the_driver_is_shown_as_long_as_its_processes_are_known(

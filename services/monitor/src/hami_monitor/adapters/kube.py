@@ -1,5 +1,5 @@
 """
-Watch this Node and its Pods, and write Events about Pods.
+Watch this Node and its Pods, write Events about Pods, and evict Pods.
 
 Owns the copies of them that all other modules read.
 Neighbours: `hamicommon.runtime.kube` lists and watches, `pods` reads a Pod.
@@ -34,6 +34,7 @@ class Pods:
 
     def __init__(self, kube: Kube, node_name: str, now_seconds: Callable[[], float] = time.time) -> None:
         """Watch the Pods of *node_name* through *kube*, once `run` is awaited; *now_seconds* is the Node's clock."""
+        self._kube = kube
         self._node_name = node_name
         self._now_seconds = now_seconds
         self._pods: dict[str, MonitoredPod | None] = {}
@@ -90,6 +91,22 @@ class Pods:
     def owners(self) -> Mapping[str, PodOwner]:
         """Return every Pod by UID, with devices or without, as the watchdog sees it."""
         return self._owners
+
+    async def evict(self, namespace: str, name: str, uid: str) -> None:
+        """
+        Evict the Pod of this *namespace*, *name* and *uid*.
+
+        Raises:
+            KubeError: it is not evicted. Status 429: a PodDisruptionBudget does not allow it now.
+        Source: https://kubernetes.io/docs/concepts/scheduling-eviction/api-eviction/
+        """
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"namespace": namespace, "name": name},
+            "deleteOptions": {"preconditions": {"uid": uid}},
+        }
+        await self._kube.create(f"/api/v1/namespaces/{namespace}/pods/{name}/eviction", body)
 
     def replace(self, objects: list[dict[str, Any]]) -> None:
         """Replace all Pods by *objects*."""

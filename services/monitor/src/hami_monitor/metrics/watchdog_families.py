@@ -12,6 +12,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from hami_monitor.decide.watchdog.findings import Finding, Kind
 
+EVICTED, REFUSED, FAILED = "evicted", "refused", "failed"
+EVICTION_RESULTS = (EVICTED, REFUSED, FAILED)
+
 
 @dataclass(frozen=True, slots=True)
 class WatchdogStatus:
@@ -22,6 +25,8 @@ class WatchdogStatus:
     """Those that last."""
     found: Mapping[Kind, int] = field(default_factory=dict)
     """Findings since the start."""
+    evictions: Mapping[str, int] = field(default_factory=dict)
+    """Attempts to evict a Pod since the start, by result."""
 
 
 def watchdog_families(status: WatchdogStatus) -> list[Metric]:
@@ -38,6 +43,13 @@ def watchdog_families(status: WatchdogStatus) -> list[Metric]:
     found = CounterMetricFamily("hami_monitor_watchdog_found", "Findings since the start, by kind.", labels=("kind",))
     for kind in Kind:
         found.add_metric((kind.value,), status.found.get(kind, 0))
+    evictions = CounterMetricFamily(
+        "hami_monitor_watchdog_evictions",
+        "Attempts to evict a Pod for a finding, by result (evicted, refused by a PodDisruptionBudget, failed).",
+        labels=("result",),
+    )
+    for result in EVICTION_RESULTS:
+        evictions.add_metric((result,), status.evictions.get(result, 0))
     return [
         GaugeMetricFamily(
             "hami_monitor_watchdog_active",
@@ -47,4 +59,5 @@ def watchdog_families(status: WatchdogStatus) -> list[Metric]:
         ),
         findings,
         found,
+        evictions,
     ]

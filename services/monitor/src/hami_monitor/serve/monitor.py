@@ -53,6 +53,7 @@ class Monitor:
             tasks.create_task(self._pods.run())
             tasks.create_task(self._node.run())
             tasks.create_task(self._events.run())
+            tasks.create_task(self.watchdog.evictions.run())
             tasks.create_task(self.rounds.run())
             tasks.create_task(self.driver.run())
             if self._has_accounts:

@@ -32,6 +32,7 @@ from hami_monitor.decide.watchdog.findings import (
     with_library,
 )
 from hami_monitor.metrics.watchdog_families import WatchdogStatus
+from hami_monitor.serve.evictions import Evictions
 from hami_monitor.serve.rounds import Rounds
 from hamicommon.runtime.worker import HangError
 
@@ -56,6 +57,7 @@ class Watchdog:
         self._rounds = rounds
         self._processes = processes
         self._events = events
+        self.evictions = Evictions(pods, events, config.watchdog_evict)
         self._monotonic_seconds = monotonic_seconds
         self.processes: Mapping[int, HostProcess] | None = None
         """Those that the driver listed last, by pid; None if that is unknown."""
@@ -71,7 +73,7 @@ class Watchdog:
 
     def status(self) -> WatchdogStatus:
         """Return what is found now, and what was since the start."""
-        return WatchdogStatus(self._is_active, self._seen.confirmed, self._found)
+        return WatchdogStatus(self._is_active, self._seen.confirmed, self._found, self.evictions.counts)
 
     async def look(self, devices: Sequence[HostDevice]) -> bool:
         """Compare the processes of *devices*, just read, and return whether another reading is wanted soon."""
@@ -92,6 +94,7 @@ class Watchdog:
         sentences = {one.finding: sentence for one, sentence in evidence.items()}
         for finding in due:
             self._report(finding, sentences[finding])
+        self.evictions.consider(self._seen, sentences, now_seconds)
         return not self._seen.is_settled
 
     async def _evidence(self, devices: Sequence[HostDevice]) -> dict[Evidence, str]:
