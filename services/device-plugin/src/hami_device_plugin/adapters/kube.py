@@ -135,6 +135,8 @@ class NodeKube:
         Raises:
             PodUnknownError: the watch did not deliver it in time.
         """
+        if self._is_granted(uid):
+            return self.pods[uid]
         if not await self._wait_until(lambda: uid in self.pods, POD_WAIT_SECONDS):
             age = self.pod_reflector.age_seconds()
             raise PodUnknownError(

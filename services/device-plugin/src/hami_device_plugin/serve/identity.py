@@ -170,8 +170,8 @@ class IdentityAllocator:
         devices = [(container, device) for container, device in found.devices if device]
         if not devices:
             return None
-        pod, listed = await asyncio.gather(self._access.pod(found.pod_uid), self._access.listed())
-        problem = contradiction(replicas, pod.namespace, pod.name, listed)
+        pod = await self._access.pod(found.pod_uid)
+        problem = contradiction(replicas, pod.namespace, pod.name, await self._access.listed())
         if problem:
             raise IdentityError(problem)
         shares = granted_shares(pod, self._node, self._vendor)
