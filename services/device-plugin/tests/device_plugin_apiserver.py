@@ -50,6 +50,10 @@ class ApiServer:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def stop(self) -> None:
+        """Stop serving; a second call does nothing."""
         for _plural, queue in self._watchers:
             queue.put_nowait({})
         assert self._runner is not None

@@ -121,6 +121,21 @@ async def test_directory_is_made_ahead_when_the_pod_is_bound(host: Path, api: Ap
     assert [containers / "uid-a_main"] == list(containers.iterdir())
 
 
+async def test_start_of_a_known_pod_needs_no_api_server(host: Path, api: ApiServer, kubelet: Kubelet) -> None:
+    """It has ended when the kubelet calls."""
+    api.put("nodes", a_node())
+    async with PluginProcess(host, api, kubelet) as plugin:
+        await plugin.serving()
+        api.put("pods", a_pod("a", f"{A100},NVIDIA,1000,10:;", "main=1"))
+        await plugin.until((host / "hook/vgpu/containers/uid-a_main").exists)
+        await api.stop()
+
+        answer = await kubelet.allocate("uid-a", "a", "main", f"{A100}-0")
+        await kubelet.pre_start(f"{A100}-0")
+
+        assert "1000m" == plugin.environment(answer)["CUDA_DEVICE_MEMORY_LIMIT_0"]
+
+
 async def test_pod_is_confirmed_with_one_patch(host: Path, api: ApiServer, kubelet: Kubelet) -> None:
     """Phase, consumed allocation and label arrive together; a second container writes nothing."""
     api.put("nodes", a_node())
