@@ -6,7 +6,13 @@ import ctypes
 import os
 from pathlib import Path
 
-__all__ = ["enter_namespaces", "fork_into_pid_namespace", "mount_small_disk"]
+__all__ = [
+    "cover_with_nothing",
+    "enter_namespaces",
+    "fork_into_pid_namespace",
+    "mount_small_disk",
+    "refuse_system_calls",
+]
 
 _NEW_MOUNTS, _NEW_USER, _NEW_PIDS = 0x00020000, 0x10000000, 0x20000000
 _RECURSIVE_PRIVATE = 0x4000 | 0x40000
@@ -41,3 +47,41 @@ def fork_into_pid_namespace() -> int:
     """Fork a child that is the first process of a new pid namespace. Returns as `os.fork` does."""
     enter_namespaces(_NEW_PIDS)
     return os.fork()
+
+
+def cover_with_nothing(folder: str) -> None:
+    """Mount an empty disk over a folder, for this process and its children."""
+    mount_small_disk(folder, "4k")
+
+
+class _Instruction(ctypes.Structure):
+    _fields_ = (
+        ("code", ctypes.c_uint16),
+        ("if_true", ctypes.c_uint8),
+        ("if_false", ctypes.c_uint8),
+        ("value", ctypes.c_uint32),
+    )
+
+
+class _Program(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_uint16), ("first", ctypes.POINTER(_Instruction)))
+
+
+_LOAD_NUMBER, _IF_EQUAL, _RETURN = 0x20, 0x15, 0x06
+_ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
+_NO_NEW_PRIVILEGES, _SECCOMP, _FILTER = 38, 22, 2
+
+
+def refuse_system_calls(calls: list[int], error: int) -> None:
+    """
+    Let the kernel refuse system calls of this process and its children with an error, as a seccomp profile does.
+
+    Source: linux/filter.h, linux/seccomp.h, linux/prctl.h.
+    """
+    code = [(_LOAD_NUMBER, 0, 0, 0)]
+    for number in calls:
+        code += [(_IF_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ERRNO | error)]
+    code.append((_RETURN, 0, 0, _ALLOW))
+    instructions = (_Instruction * len(code))(*(_Instruction(*one) for one in code))
+    _check(_libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0))
+    _check(_libc.prctl(_SECCOMP, _FILTER, ctypes.byref(_Program(len(code), instructions)), 0, 0))

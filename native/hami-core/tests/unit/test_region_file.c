@@ -1,10 +1,32 @@
 /*
  * The region file: a new one, one of an older layout, a damaged one, and a path that cannot be used.
  */
+#include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 
 #include "region_test.h"
+
+static bool are_locks_refused;
+
+/* In place of the C library's, for a profile that refuses locks which belong to an open file. */
+int fcntl(int file, int command, ...)
+{
+    va_list arguments;
+    void *argument;
+
+    va_start(arguments, command);
+    argument = va_arg(arguments, void *);
+    va_end(arguments);
+    if (are_locks_refused && (command == F_OFD_SETLK || command == F_OFD_SETLKW || command == F_OFD_GETLK)) {
+        errno = EPERM;
+        return -1;
+    }
+    return (int)syscall(SYS_fcntl, file, command, argument);
+}
 
 static void fresh_file(void)
 {
@@ -198,6 +220,40 @@ static void limit_holds_with_an_unusable_path(void)
 }
 
 /* The kernel would end the process with SIGXFSZ if it tried to make the file longer. */
+/* A process without locks cannot take part in a region. It keeps to the limit by itself. */
+static void limit_holds_without_locks(void)
+{
+    are_locks_refused = true;
+    hami_region_attach(two_devices);
+    CHECK(hami_region() != NULL);
+    CHECK(hami_region_charge(0, LIMIT));
+    CHECK(!hami_region_charge(0, PIECE));
+    hami_region_discharge(0, LIMIT);
+    CHECK(hami_region_charge(0, PIECE));
+}
+
+static void limit_of_a_ready_region_holds_without_locks(void)
+{
+    pid_t other = fork();
+
+    if (other == 0) {
+        hami_region_attach(two_devices);
+        CHECK(hami_region_charge(0, PIECE));
+        pause();
+    }
+    while (access(path, F_OK) != 0 || hami_region_used(0) != PIECE) {
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+        if (access(path, F_OK) == 0)
+            hami_region_attach(two_devices);
+    }
+    are_locks_refused = true;
+    CHECK(!hami_region_charge(0, LIMIT));
+    CHECK(hami_region_charge(0, LIMIT - PIECE));
+    CHECK(!hami_region_charge(0, PIECE));
+    kill(other, SIGKILL);
+    waitpid(other, NULL, 0);
+}
+
 static void process_that_may_not_write_so_large_a_file_stays_alone(void)
 {
     const struct rlimit longest = {LIMIT, LIMIT};
@@ -236,6 +292,8 @@ int main(void)
     in_child(old_file_without_owner_is_started_over);
     in_child(old_file_in_use_is_not_changed);
     in_child(limit_holds_with_an_unusable_path);
+    in_child(limit_holds_without_locks);
+    in_child(limit_of_a_ready_region_holds_without_locks);
     in_child(process_that_may_not_write_so_large_a_file_stays_alone);
     in_child(sparse_file_gets_its_space);
     return end_region_test();

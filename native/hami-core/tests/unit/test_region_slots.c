@@ -9,7 +9,7 @@
 #include "liveness.h"
 #include "region_test.h"
 
-enum { CLAIMANTS = 8 };
+enum { THOUSAND = 1000, CLAIMANTS = 8 };
 
 static bool has_state(pid_t pid, char state)
 {
@@ -57,6 +57,55 @@ static void each_of_many_claimants_gets_a_slot(void)
             CHECK_EQUAL(0, exit_status(children[index]));
         hami_region_sweep();
     }
+}
+
+static void charge_with_the_others(int results)
+{
+    char result;
+
+    hami_region_forget();
+    pthread_barrier_wait(barrier);
+    result = hami_region_charge(0, PIECE) ? 'y' : 'n';
+    CHECK(write(results, &result, 1) == 1);
+    pthread_barrier_wait(barrier);
+    _exit(check_failed ? 1 : 0);
+}
+
+static int count_results(int results, int number)
+{
+    int charged = 0;
+    char result;
+
+    while (number--) {
+        CHECK(read(results, &result, 1) == 1);
+        charged += result == 'y';
+    }
+    return charged;
+}
+
+/* The whole limit can be charged and not a byte more, and each process has a slot while it lives. */
+static void thousand_processes_share_a_limit_exactly(void)
+{
+    static pid_t children[THOUSAND];
+    pthread_barrierattr_t between_processes;
+    int results[2];
+
+    pthread_barrierattr_init(&between_processes);
+    pthread_barrierattr_setpshared(&between_processes, PTHREAD_PROCESS_SHARED);
+    pthread_barrier_init(barrier, &between_processes, THOUSAND + 1);
+    hami_region_attach(two_devices);
+    CHECK(pipe(results) == 0);
+    for (int index = 0; index < THOUSAND; index++)
+        if ((children[index] = fork()) == 0)
+            charge_with_the_others(results[1]);
+    pthread_barrier_wait(barrier);
+    CHECK_EQUAL(LIMIT / PIECE, count_results(results[0], THOUSAND));
+    CHECK_EQUAL(LIMIT, hami_region_used(0));
+    CHECK_EQUAL(THOUSAND, hami_region()->proc_num);
+    pthread_barrier_wait(barrier);
+    for (int index = 0; index < THOUSAND; index++)
+        CHECK_EQUAL(0, exit_status(children[index]));
+    CHECK(hami_region_charge(0, LIMIT));
 }
 
 /* Kill children at random instructions of attach, claim and release. The next process must attach at once. */
@@ -341,6 +390,7 @@ int main(void)
     begin_region_test();
     barrier = mmap(NULL, sizeof(*barrier), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     in_child(each_of_many_claimants_gets_a_slot);
+    in_child(thousand_processes_share_a_limit_exactly);
     in_child(killed_process_blocks_no_other);
     in_child(child_holds_no_lock_of_its_parent);
     in_child(child_claims_another_slot);
