@@ -207,11 +207,21 @@ class RealCluster(Cluster):
         return self._pid(pod, status)
 
     async def metrics(self, part: str) -> str:
-        """Read them through the API server's proxy, because this machine is not in the Pod network."""
+        """
+        Read them through the API server's proxy, because this machine is not in the Pod network.
+
+        Of several schedulers the leader's are returned: only it exports what is the cluster's.
+        """
         found = await self._containers(part)
         if not found:
             raise ApiError(0, "Unreachable", f"no container of {part} has started yet")
-        pod = found[0][0]
+        texts = [await self._scrape(pod) for pod, _ in found]
+        leading = [text for text in texts if "\nhami_scheduler_leader 1.0\n" in text]
+        if part == "scheduler" and not leading:
+            raise ApiError(0, "Unreachable", "no scheduler leads yet")
+        return (leading or texts)[0]
+
+    async def _scrape(self, pod: Object) -> str:
         name = pod["metadata"]["name"]
         [port] = [
             port["containerPort"]

@@ -63,6 +63,21 @@ async def test_metrics_are_compressed_for_a_client_that_accepts_it(accepted: str
         assert ("gzip" if accepted == "gzip" else None) == response.headers.get("Content-Encoding")
 
 
+@pytest.mark.parametrize("accept", ["text/plain", "application/openmetrics-text;version=1.0.0"])
+async def test_metrics_have_the_process_and_no_time_of_creation(accept: str) -> None:
+    """An operator sees memory and processor time of each service. A second series for each counter is noise."""
+    registry = CollectorRegistry()
+    Counter("things", "Things.", registry=registry).inc()
+    async with (
+        asking(application("svc", "1.2.3", registry=registry)) as (session, url),
+        session.get(url + "/metrics", headers={"Accept": accept}) as response,
+    ):
+        names = {line.split()[0] for line in (await response.text()).splitlines() if not line.startswith("#")}
+
+    assert {"process_resident_memory_bytes", "process_cpu_seconds_total", "process_open_fds"} <= names
+    assert [] == [name for name in names if name.endswith("_created")]
+
+
 async def test_others_are_answered_while_metrics_are_written() -> None:
     """To format some hundred thousand series takes seconds. Other requests do not wait for it."""
     begun, may_end = threading.Event(), threading.Event()

@@ -8,7 +8,6 @@ from asyncio.subprocess import PIPE, STDOUT
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import pytest
@@ -391,16 +390,45 @@ async def test_only_the_leader_decides(api: ApiServer, tmp_path: Path, monkeypat
         await eventually(lambda: scheduler.service.readiness.blocked() is not None)
 
 
-async def test_replica_says_whether_it_decides(api: ApiServer, tmp_path: Path) -> None:
-    """By the Lease of its kube-scheduler."""
-    held: Object = {"holderIdentity": "other_1", "leaseDurationSeconds": 3600}
+async def test_only_the_leader_exports_what_is_the_clusters(api: ApiServer, tmp_path: Path) -> None:
+    """Two replicas would double the cluster in every sum and dashboard."""
+    held: Object = {"holderIdentity": "one_1", "leaseDurationSeconds": 3600}
     api.put("leases", {"metadata": {"name": "hami", "namespace": "kube-system"}, "spec": held})
-    settings: dict[str, Any] = {"must_lead": True, "lease_name": "hami", "lease_namespace": "kube-system"}
-    async with running(api, tmp_path, hostname="one", is_synced=False, **settings) as standby:
+    api.put("pods", a_pod("bound", node="exact", allocated="GPU-a,NVIDIA,1000,30:;"))
+    hard = {"limits.nvidia.com/gpumem": "5000"}
+    api.put("resourcequotas", {"metadata": {"name": "q", "namespace": "default"}, "spec": {"hard": hard}})
+    settings: Object = {
+        "must_lead": True,
+        "lease_name": "hami",
+        "lease_namespace": "kube-system",
+        "has_legacy_metrics": True,
+    }
+    folders = [tmp_path / name for name in ("one", "two")]
+    for folder in folders:
+        folder.mkdir()
+    async with (
+        running(api, folders[0], hostname="one", **settings) as leader,
+        running(api, folders[1], hostname="two", is_synced=False, **settings) as standby,
+    ):
         await eventually(lambda: standby.service.readiness.unsynced() is None)
-        _, scrape = await standby.get(standby.metrics_url + "/metrics")
+        (_, of_leader), (_, of_standby) = [
+            await scheduler.get(scheduler.metrics_url + "/metrics") for scheduler in (leader, standby)
+        ]
 
-    assert "hami_scheduler_leader 0.0" in scrape
+    of_cluster = {
+        name for name in series(of_leader) if not name.startswith(("hami_scheduler_", "hami_device_config", "process_"))
+    }
+    sums = {f"hami_scheduler_{name}" for name in ("devices", "shares", "memory_bytes", "core_ratio")}
+    assert {"hami_gpu_shared_count", "hami_vgpu_memory_allocated_bytes", "QuotaUsed"} <= of_cluster
+    assert sums <= series(of_leader)
+    assert {"hami_build_info"} == series(of_standby) & (of_cluster | sums)
+    assert "hami_scheduler_leader 1.0" in of_leader
+    assert "hami_scheduler_leader 0.0" in of_standby
+
+
+def series(text: str) -> set[str]:
+    """Return the names in a scrape."""
+    return {line.partition("{")[0].partition(" ")[0] for line in text.splitlines() if not line.startswith("#")}
 
 
 async def test_health_and_version_are_served(scheduler: Running) -> None:

@@ -144,7 +144,13 @@ class ClusterCollector(Collector):
         return self._current()
 
     def collect(self) -> Iterator[Metric]:
-        """Yield every family."""
+        """Yield every family. Those of the cluster come only from the leader, so that a sum over replicas is right."""
+        if self._observed.is_leader():
+            yield from self._cluster_families()
+        yield from self._own_families()
+
+    def _cluster_families(self) -> Iterator[Metric]:
+        """Yield what the cluster offers and what is granted."""
         yield from self._type_families()
         has_devices = _device_count(self._cluster.ledger) <= self._device_limit
         if has_devices:
@@ -155,7 +161,6 @@ class ClusterCollector(Collector):
             "hami_scheduler_device_series", "1 while each device and share has its own series.", float(has_devices)
         )
         yield from self._quota_families()
-        yield from self._own_families()
 
     def _type_families(self) -> Iterator[Metric]:
         """Yield sums over all devices of a type; their number does not grow with the cluster."""
