@@ -5,11 +5,13 @@ Measure what the device plugin costs a Node: starts of many Pods at once, and a 
 The plugin gets Pods that are bound already, as its watch shows them. The device manager of the embedded cluster's
 kubelet calls Allocate for one container after another, as a kubelet does, and then PreStartContainer for all at once,
 which is harder than a kubelet. The API server is stopped during the second half of the starts. Then the same kubelet
-starts as many Pods of a plugin that does nothing, which shows what the kubelet and gRPC cost.
+starts as many Pods of a plugin that does nothing, which shows what the kubelet and gRPC cost. The plugin's own metrics
+say how long the same calls took without them.
 """
 
 import asyncio
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -19,6 +21,8 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
+
+import aiohttp
 
 from bench.load import empty_plugin
 from bench.load.service import apart
@@ -54,6 +58,7 @@ MEMORY = "/dev/shm"
 START = "PreStartContainer"
 STOPPED = "PreStartContainer, API server stopped"
 EMPTY = "PreStartContainer of a plugin that does nothing"
+OWN_METRIC = re.compile(r'hami_device_plugin_pre_start_seconds_(count|sum|bucket{le="0.05"}) (\S+)')
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,15 @@ class Starts:
 
 
 @dataclass(frozen=True, slots=True)
+class Own:
+    """What the plugin's metrics say of its calls of PreStartContainer, without kubelet and gRPC."""
+
+    calls: int
+    mean_ms: float
+    within_50_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Found:
     """What one plugin did and cost."""
 
@@ -77,6 +91,7 @@ class Found:
     """By call, the time from the kubelet's call to the answer, by percentile."""
     cpu_ms: dict[str, dict[str, float]]
     """By call, its processor time, by process."""
+    own: Own
     idle_seconds: float
     idle_cpu_percent: float
     """Of one processor."""
@@ -105,6 +120,10 @@ def page(found: Found) -> str:
         ["processor ms of one call", *next(iter(found.cpu_ms.values()))],
         [[call, *(f"{value:.2f}" for value in ms.values())] for call, ms in found.cpu_ms.items()],
     )
+    own = table(
+        ["measured by the plugin itself", "calls", "mean ms", "within 50 ms"],
+        [["PreStartContainer", str(found.own.calls), f"{found.own.mean_ms:.1f}", str(found.own.within_50_ms)]],
+    )
     idle = table(
         [f"{found.idle_seconds:.0f} s without work", ""],
         [
@@ -114,20 +133,22 @@ def page(found: Found) -> str:
         ],
     )
     circumstances = f"{machine()}, one processor for the plugin, load average {os.getloadavg()[1]:.1f}."
-    return f"{circumstances}\n\n{starts}\n\n{cost}\n\n{idle}"
+    return f"{circumstances}\n\n{starts}\n\n{own}\n\n{cost}\n\n{idle}"
 
 
 async def measure(pods: int, idle_seconds: float) -> Found:
     """Return the figures of one plugin on a Node with eight devices."""
     measured: dict[str, Starts] = {}
     with tempfile.TemporaryDirectory(prefix="node-") as folder:
-        async with a_node(Path(folder)) as (api, apiserver, kubelet, plugin):
+        port = free_port()
+        async with a_node(Path(folder), port) as (api, apiserver, kubelet, plugin):
             for call, stopped in ((START, None), (STOPPED, apiserver)):
                 kubelet.pods = [await bound(api, f"p{len(measured)}-{index:02}", index) for index in range(pods)]
                 await asyncio.sleep(SETTLED_SECONDS)  # the plugin's watch has all Pods
                 measured[call] = await start_at_once(kubelet, plugin, stopped)
                 progress(call)
                 await asyncio.sleep(SETTLED_SECONDS)
+            own = await measured_by_plugin(port)
             cpu_percent, writes, memory_mib = await idle(api, plugin, idle_seconds)
         async with an_empty_plugin(Path(folder), pods) as (kubelet, plugin):
             kubelet.pods = [a_pod(f"empty-{index:02}", empty_plugin.RESOURCE) for index in range(pods)]
@@ -135,7 +156,15 @@ async def measure(pods: int, idle_seconds: float) -> Found:
     ms = {"Allocate": percentiles(measured[START].allocations, 1000)}
     ms |= {call: percentiles(found.starts, 1000) for call, found in measured.items()}
     cpu_ms = {call: found.cpu_ms for call, found in measured.items()}
-    return Found(pods, ms, cpu_ms, idle_seconds, cpu_percent, writes, memory_mib)
+    return Found(pods, ms, cpu_ms, own, idle_seconds, cpu_percent, writes, memory_mib)
+
+
+async def measured_by_plugin(port: int) -> Own:
+    """Return what the metrics at *port* of this machine say since the plugin's start."""
+    async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/metrics") as answer:
+        found = {name: float(value) for name, value in OWN_METRIC.findall(await answer.text())}
+    calls = int(found["count"])
+    return Own(calls, 1000 * found["sum"] / calls, int(found['bucket{le="0.05"}']))
 
 
 async def idle(api: Client, plugin: Process, seconds: float) -> tuple[float, int, int]:
@@ -245,8 +274,12 @@ async def newest(api: Client) -> int:
 
 
 @asynccontextmanager
-async def a_node(folder: Path) -> AsyncIterator[tuple[Client, Process, Kubelet, Process]]:
-    """Run an API server, a kubelet's device manager and the plugin of one Node; the devices are registered."""
+async def a_node(folder: Path, port: int) -> AsyncIterator[tuple[Client, Process, Kubelet, Process]]:
+    """
+    Run an API server, a kubelet's device manager and the plugin of one Node; the devices are registered.
+
+    The plugin serves its metrics at *port* of this machine.
+    """
     supervisor = Supervisor(folder)
     kubeconfig = folder / "kubeconfig"
     arguments = (f"--listen=127.0.0.1:{free_port()}", f"--kubeconfig={kubeconfig}", f"--data={folder / 'data'}")
@@ -262,7 +295,9 @@ async def a_node(folder: Path) -> AsyncIterator[tuple[Client, Process, Kubelet, 
             await resources.start()
             with (
                 tempfile.TemporaryDirectory(dir=MEMORY) as cdi,
-                apart(folder, "plugin", plugin_arguments(folder, Path(cdi)), plugin_environment(folder)) as plugin,
+                apart(
+                    folder, "plugin", plugin_arguments(folder, Path(cdi), port), plugin_environment(folder)
+                ) as plugin,
             ):
                 await eventually(
                     soon(lambda: len(kubelet.healthy_devices().get(RESOURCE, ())) == 80),
@@ -325,7 +360,7 @@ def node() -> Object:
     }
 
 
-def plugin_arguments(folder: Path, cdi: Path) -> list[str]:
+def plugin_arguments(folder: Path, cdi: Path, port: int) -> list[str]:
     """Return the plugin's command line: its files are below *folder*, its specs in *cdi*."""
     config = folder / "device-config.yaml"
     config.write_text(DEVICE_CONFIG)
@@ -339,7 +374,7 @@ def plugin_arguments(folder: Path, cdi: Path) -> list[str]:
         f"--cdi-root={cdi}",
         "--cdi-generator=",
         f"--library={NATIVE / 'libvgpu.so'}",
-        f"--metrics-bind-address=127.0.0.1:{free_port()}",
+        f"--metrics-bind-address=127.0.0.1:{port}",
     ]
 
 
