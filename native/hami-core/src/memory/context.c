@@ -4,13 +4,13 @@
  * A context takes with it what was allocated in it. Its timing events are destroyed before it, because they belong to it. A primary
  * context ends with its last release. The driver does not say how many releases are left, so they are counted here.
  */
-#include <pthread.h>
 #include <stdatomic.h>
 
 #include "account.h"
 #include "context.h"
 #include "devices.h"
 #include "driver.h"
+#include "file_lock.h"
 #include "hooks.h"
 #include "limiter.h"
 #include "log.h"
@@ -21,13 +21,33 @@
 
 /*
  * Makes threads take turns when they make contexts of a device or end its primary context, so that each cost is measured by itself.
- * Never locked while another lock of this library is held.
+ * A turn lasts as long as the driver's call. Who has waited LONGEST_WAIT_MS for it goes on without: then costs are measured
+ * together. Never taken while another lock of this library is held. A primary context that was retained is retained again, and
+ * released if that does not end it, without a turn.
  */
-static pthread_mutex_t mutexes[HAMI_ORDINALS_MAX] = {[0 ... HAMI_ORDINALS_MAX - 1] = PTHREAD_MUTEX_INITIALIZER};
+static struct hami_file_lock turns[HAMI_ORDINALS_MAX] = {[0 ... HAMI_ORDINALS_MAX - 1] = HAMI_FILE_LOCK(0, 0, 0)};
 
-static bool needs_turn(CUdevice ordinal)
+enum { LONGEST_WAIT_MS = 10000 };
+
+static bool take_turn(CUdevice ordinal)
 {
-    return !hami_inside && ordinal >= 0 && ordinal < HAMI_ORDINALS_MAX;
+    uint64_t slept_ns = 0;
+    bool is_taken;
+
+    if (hami_inside || ordinal < 0 || ordinal >= HAMI_ORDINALS_MAX)
+        return false;
+    is_taken = hami_file_lock_take(&turns[ordinal], NULL, LONGEST_WAIT_MS, &slept_ns);
+    hami_wait_once(HAMI_WAIT_CONTEXT, hami_device_of_ordinal(ordinal), slept_ns);
+    if (!is_taken)
+        hami_log(HAMI_LOG_WARNING, "CUDA device %d: another thread has been making or ending a context for %d s", ordinal,
+                 LONGEST_WAIT_MS / 1000);
+    return is_taken;
+}
+
+static void end_turn(CUdevice ordinal, bool is_taken)
+{
+    if (is_taken)
+        hami_file_lock_give(&turns[ordinal]);
 }
 
 static bool primary_is_active(CUdevice ordinal)
@@ -106,21 +126,33 @@ static CUresult make(const struct creation *creation, int device)
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/* How many retains of a primary context were not released yet. Green contexts count as one each. */
+static _Atomic int retains[HAMI_ORDINALS_MAX];
+
+/*
+ * Whether a primary context was retained before. Otherwise its maker may not have finished, and holds what is left of the limit
+ * meanwhile.
+ */
+static bool is_retained(CUdevice ordinal)
+{
+    return ordinal >= 0 && ordinal < HAMI_ORDINALS_MAX && atomic_load(&retains[ordinal]) > 0 && primary_is_active(ordinal);
+}
+
 /* Make a context, unless it is a primary context that exists; that one costs nothing more. */
 static CUresult create(const struct creation *creation)
 {
-    bool is_locked = needs_turn(creation->ordinal);
     int device = creation->context && !hami_inside ? hami_device_of_ordinal(creation->ordinal) : -1;
     CUresult result;
+    bool has_turn;
 
-    if (is_locked)
-        hami_wait_lock(&mutexes[creation->ordinal], HAMI_WAIT_CONTEXT, device);
-    if (device < 0 || (creation->retain && primary_is_active(creation->ordinal)))
+    if (device < 0 || (creation->retain && is_retained(creation->ordinal)))
+        return call_driver(creation);
+    has_turn = take_turn(creation->ordinal);
+    if (creation->retain && primary_is_active(creation->ordinal))
         result = call_driver(creation);
     else
         result = make(creation, device);
-    if (is_locked)
-        pthread_mutex_unlock(&mutexes[creation->ordinal]);
+    end_turn(creation->ordinal, has_turn);
     return result;
 }
 
@@ -163,9 +195,6 @@ HAMI_EXPORT CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *param
                 : CUDA_ERROR_NOT_FOUND;
 }
 
-/* How many retains of a primary context were not released yet. Green contexts count as one each. */
-static _Atomic int retains[HAMI_ORDINALS_MAX];
-
 static void count_retain(CUresult result, CUdevice ordinal, int change)
 {
     if (result == CUDA_SUCCESS && !hami_inside && ordinal >= 0 && ordinal < HAMI_ORDINALS_MAX)
@@ -178,10 +207,16 @@ static bool begin_release(CUdevice ordinal)
     return ordinal >= 0 && ordinal < HAMI_ORDINALS_MAX && atomic_fetch_sub(&retains[ordinal], 1) <= 1;
 }
 
+/* Whether the next release may be the last. */
+static bool may_end(CUdevice ordinal)
+{
+    return ordinal >= 0 && ordinal < HAMI_ORDINALS_MAX && atomic_load(&retains[ordinal]) <= 1;
+}
+
 void hami_contexts_forget(void)
 {
     for (int ordinal = 0; ordinal < HAMI_ORDINALS_MAX; ordinal++) {
-        pthread_mutex_init(&mutexes[ordinal], NULL);
+        hami_file_lock_forget(&turns[ordinal]);
         atomic_store(&retains[ordinal], 0);
     }
 }
@@ -302,18 +337,16 @@ static CUresult end_primary(CUdevice ordinal, bool is_reset, __typeof__(&cuDevic
 
 static CUresult end_primary_in_turn(CUdevice ordinal, bool is_reset, __typeof__(&cuDevicePrimaryCtxRelease_v2) real)
 {
-    bool is_locked = needs_turn(ordinal);
     CUresult result;
+    bool has_turn;
 
     if (!real)
         return CUDA_ERROR_NOT_FOUND;
     if (hami_inside)
         return real(ordinal);
-    if (is_locked)
-        hami_wait_lock(&mutexes[ordinal], HAMI_WAIT_CONTEXT, hami_device_of_ordinal(ordinal));
+    has_turn = (is_reset || may_end(ordinal)) && take_turn(ordinal);
     result = end_primary(ordinal, is_reset, real);
-    if (is_locked)
-        pthread_mutex_unlock(&mutexes[ordinal]);
+    end_turn(ordinal, has_turn);
     return result;
 }
 
@@ -419,13 +452,14 @@ HAMI_EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green)
     __typeof__(&cuGreenCtxDestroy) real = HAMI_REAL_CUDA(cuGreenCtxDestroy);
     struct hami_charge made;
     CUresult result;
+    bool has_turn;
 
     if (!real)
         return CUDA_ERROR_NOT_FOUND;
     if (hami_inside || !hami_charges_find(&hami_greens, (uint64_t)(uintptr_t)green, &made))
         return real(green);
-    pthread_mutex_lock(&mutexes[made.owner]);
+    has_turn = may_end((CUdevice)made.owner) && take_turn((CUdevice)made.owner);
     result = end_part(green, &made, real);
-    pthread_mutex_unlock(&mutexes[made.owner]);
+    end_turn((CUdevice)made.owner, has_turn);
     return result;
 }

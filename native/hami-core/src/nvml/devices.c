@@ -8,10 +8,15 @@
 #include "log.h"
 #include "uuid.h"
 
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+/* The region devices of the CUDA ordinals. */
+struct matching {
+    int count;
+    int8_t device[HAMI_ORDINALS_MAX];
+};
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* for `matched`, until is_matched */
 static _Atomic bool is_matched;
-static int8_t device_of_ordinal[HAMI_ORDINALS_MAX];
-static int ordinal_count;
+static struct matching matched;
 
 static int region_device(const char *uuid)
 {
@@ -21,64 +26,73 @@ static int region_device(const char *uuid)
     return -1;
 }
 
-static bool match_all(void)
+static bool match_all(struct matching *matching)
 {
     char uuid[HAMI_UUID_BYTES];
     bool is_complete = true;
 
-    for (int ordinal = 0; ordinal < ordinal_count; ordinal++) {
-        device_of_ordinal[ordinal] = hami_cuda_uuid(ordinal, uuid) ? (int8_t)region_device(uuid) : -1;
-        if (device_of_ordinal[ordinal] < 0)
+    for (int ordinal = 0; ordinal < matching->count; ordinal++) {
+        matching->device[ordinal] = hami_cuda_uuid(ordinal, uuid) ? (int8_t)region_device(uuid) : -1;
+        if (matching->device[ordinal] < 0)
             is_complete = false;
-        hami_log(HAMI_LOG_DECISION, "CUDA device %d (%s) is region device %d", ordinal, uuid, device_of_ordinal[ordinal]);
+        hami_log(HAMI_LOG_DECISION, "CUDA device %d (%s) is region device %d", ordinal, uuid, matching->device[ordinal]);
     }
     return is_complete;
 }
 
 /* The region could not be asked to take in a device: this process gets nothing of it. */
-static void refuse_unknown(void)
+static void refuse_unknown(struct matching *matching)
 {
-    for (int ordinal = 0; ordinal < ordinal_count; ordinal++) {
-        if (device_of_ordinal[ordinal] >= 0)
+    for (int ordinal = 0; ordinal < matching->count; ordinal++) {
+        if (matching->device[ordinal] >= 0)
             continue;
-        device_of_ordinal[ordinal] = (int8_t)hami_region_refused_device();
+        matching->device[ordinal] = (int8_t)hami_region_refused_device();
         hami_log(HAMI_LOG_ERROR, "CUDA device %d is not in the region: nothing can be allocated on it", ordinal);
     }
 }
 
+static void match(struct matching *matching)
+{
+    matching->count = hami_cuda_device_count();
+    if (matching->count > 0)
+        hami_region_join();
+    if (match_all(matching))
+        return;
+    if (hami_region_renew_inventory(hami_list_devices))
+        match_all(matching);
+    else
+        refuse_unknown(matching);
+}
+
 bool hami_match_devices(void)
 {
+    struct matching matching;
+
     if (atomic_load_explicit(&is_matched, memory_order_acquire))
         return true;
     if (!hami_start() || !hami_hooks_load(HAMI_LIBRARY_CUDA))
         return false;
+    match(&matching);
+    if (!matching.count)
+        return false;
     pthread_mutex_lock(&mutex);
-    if (!atomic_load(&is_matched)) {
-        ordinal_count = hami_cuda_device_count();
-        if (ordinal_count > 0)
-            hami_region_join();
-        if (!match_all()) {
-            if (hami_region_renew_inventory(hami_list_devices))
-                match_all();
-            else
-                refuse_unknown();
-        }
-        atomic_store_explicit(&is_matched, ordinal_count > 0, memory_order_release);
-    }
+    if (!atomic_load(&is_matched))
+        matched = matching;
+    atomic_store_explicit(&is_matched, true, memory_order_release);
     pthread_mutex_unlock(&mutex);
-    return ordinal_count > 0;
+    return true;
 }
 
 int hami_device_of_ordinal(CUdevice ordinal)
 {
-    if (hami_inside || !hami_match_devices() || ordinal < 0 || ordinal >= ordinal_count)
+    if (hami_inside || !hami_match_devices() || ordinal < 0 || ordinal >= matched.count)
         return -1;
-    return device_of_ordinal[ordinal];
+    return matched.device[ordinal];
 }
 
 int hami_ordinal_count(void)
 {
-    return atomic_load_explicit(&is_matched, memory_order_acquire) ? ordinal_count : 0;
+    return atomic_load_explicit(&is_matched, memory_order_acquire) ? matched.count : 0;
 }
 
 CUdevice hami_current_ordinal(void)

@@ -3,7 +3,8 @@
  *
  * Devices are matched by UUID, once, at the first question, which also starts this process's part in the region (hami_start()). The
  * answer is -1 if the device is unknown, or if the driver itself asks; then the hook forwards the call.
- * Locks: one mutex while ordinals are matched. Fork: call hami_devices_forget() in the child, which matches again.
+ * Locks: none is held while the driver is asked. Threads that ask for the first time at the same time all ask it, and the first
+ * answer counts. Fork: call hami_devices_forget() in the child, which matches again.
  */
 #ifndef HAMI_DEVICES_H
 #define HAMI_DEVICES_H

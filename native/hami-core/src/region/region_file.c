@@ -64,8 +64,8 @@ static const struct {
 };
 
 static struct hami_region *_Atomic mapped;
-static pthread_mutex_t attach_mutex = PTHREAD_MUTEX_INITIALIZER;
-static bool is_private;
+static pthread_mutex_t attach_mutex = PTHREAD_MUTEX_INITIALIZER; /* for which of several threads' mappings is used */
+static _Atomic bool is_private;
 
 struct hami_region *hami_region(void)
 {
@@ -449,7 +449,6 @@ static struct hami_region *attach_private(hami_take_inventory *take_inventory)
     struct hami_inventory inventory = {.count = 0};
     struct hami_region *region = map_private();
 
-    is_private = true;
     if (!region)
         return NULL;
     take_inventory(&inventory);
@@ -457,26 +456,38 @@ static struct hami_region *attach_private(hami_take_inventory *take_inventory)
     return region;
 }
 
-void hami_region_attach(hami_take_inventory *take_inventory)
+/* Use a mapping from now on, unless another thread was faster. */
+static void publish(struct hami_region *region, bool is_file)
 {
-    struct hami_region *region;
-
-    if (hami_region())
-        return;
     pthread_mutex_lock(&attach_mutex);
-    if (!hami_region()) {
-        region = hami_options()->region_path[0] ? attach_ready() : NULL;
-        if (!region && hami_options()->region_path[0])
-            region = attach_file(take_inventory);
-        if (!region)
-            region = attach_private(take_inventory);
-        if (region) {
-            hami_limits_read_own(region);
-            hami_waits_publish(region);
-        }
+    if (hami_region()) {
+        munmap(region, sizeof(*region));
+    } else {
+        is_private = !is_file;
+        hami_limits_read_own(region);
+        hami_waits_publish(region);
         atomic_store_explicit(&mapped, region, memory_order_release);
     }
     pthread_mutex_unlock(&attach_mutex);
+}
+
+/* Several threads may do so at the same time, because the driver may not answer the first. */
+void hami_region_attach(hami_take_inventory *take_inventory)
+{
+    struct hami_region *region = NULL;
+    bool is_file;
+
+    if (hami_region())
+        return;
+    if (hami_options()->region_path[0])
+        region = attach_ready();
+    if (!region && hami_options()->region_path[0])
+        region = attach_file(take_inventory);
+    is_file = region != NULL;
+    if (!region)
+        region = attach_private(take_inventory);
+    if (region)
+        publish(region, is_file);
 }
 
 /*

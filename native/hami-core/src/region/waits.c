@@ -2,7 +2,6 @@
 
 #include <stdatomic.h>
 
-#include "clock.h"
 #include "log.h"
 #include "options.h"
 #include "region.h"
@@ -77,17 +76,6 @@ void hami_wait_add(struct hami_wait *wait, enum hami_wait_reason reason, int dev
 void hami_wait_once(enum hami_wait_reason reason, int device, uint64_t slept_ns)
 {
     hami_wait_add(&(struct hami_wait){.slept_ns = {0}}, reason, device, slept_ns);
-}
-
-void hami_wait_lock(pthread_mutex_t *mutex, enum hami_wait_reason reason, int device)
-{
-    uint64_t began_ns;
-
-    if (pthread_mutex_trylock(mutex) == 0)
-        return;
-    began_ns = hami_now_ns();
-    pthread_mutex_lock(mutex);
-    hami_wait_once(reason, device, hami_now_ns() - began_ns);
 }
 
 void hami_waits_publish(struct hami_region *region)

@@ -8,7 +8,6 @@
 #ifndef HAMI_WAITS_H
 #define HAMI_WAITS_H
 
-#include <pthread.h>
 #include <stdint.h>
 
 #include "hami/region.h"
@@ -23,9 +22,6 @@ void hami_wait_add(struct hami_wait *wait, enum hami_wait_reason reason, int dev
 
 /* Count a wait of one sleep; 0 counts nothing. */
 void hami_wait_once(enum hami_wait_reason reason, int device, uint64_t slept_ns);
-
-/* Lock a mutex, and count the wait if another thread has it. */
-void hami_wait_lock(pthread_mutex_t *mutex, enum hami_wait_reason reason, int device);
 
 /* Add to a region that is about to be used what was counted before there was one. */
 void hami_waits_publish(struct hami_region *region);

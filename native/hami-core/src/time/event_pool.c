@@ -16,7 +16,7 @@ struct hami_event {
     struct hami_event_pool *pool;
     CUevent event;
     struct hami_event *anchor; /* NULL for an anchor */
-    struct hami_event *next; /* while free */
+    struct hami_event *next; /* while free or returned */
     uint64_t at_ns; /* 0: unknown; for an anchor: when it was recorded */
     unsigned users;
 };
@@ -26,6 +26,8 @@ struct hami_event_pool {
     _Atomic int device;
     CUstream stream;
     struct hami_event *anchor, *free;
+    struct hami_event *_Atomic returned; /* to be dropped */
+    _Atomic bool is_lost;
     unsigned made;
     struct hami_event events[EVENTS_MAX];
 };
@@ -89,10 +91,32 @@ CUcontext hami_event_pool_context(const struct hami_event_pool *pool)
     return pool->context;
 }
 
+void hami_event_return(struct hami_event *event)
+{
+    struct hami_event_pool *pool = event->pool;
+
+    event->next = atomic_load(&pool->returned);
+    while (!atomic_compare_exchange_weak(&pool->returned, &event->next, event))
+        continue;
+}
+
+static void drop_returned(struct hami_event_pool *pool)
+{
+    struct hami_event *event = atomic_exchange(&pool->returned, NULL), *next;
+
+    for (; event; event = next) {
+        next = event->next;
+        hami_event_drop(event);
+    }
+}
+
 static struct hami_event *take(struct hami_event_pool *pool)
 {
-    struct hami_event *event = pool->free;
+    struct hami_event *event;
 
+    if (__builtin_expect(atomic_load_explicit(&pool->returned, memory_order_relaxed) != NULL, 0))
+        drop_returned(pool);
+    event = pool->free;
     if (event) {
         pool->free = event->next;
     } else {
@@ -157,7 +181,7 @@ struct hami_event *hami_event_record(struct hami_event_pool *pool, CUstream stre
 {
     struct hami_event *anchor, *event;
 
-    if (!pool->context || is_captured(stream))
+    if (!pool->context || pool->is_lost || is_captured(stream))
         return NULL;
     anchor = anchor_of(pool, now_ns);
     event = anchor ? take(pool) : NULL;
@@ -176,7 +200,7 @@ enum hami_event_state hami_event_ask(struct hami_event *event, uint64_t *at_ns)
     float milliseconds;
     CUresult result;
 
-    if (!event->event)
+    if (!event->event || event->pool->is_lost)
         return HAMI_EVENT_LOST;
     if (!event->at_ns) {
         result = HAMI_INSIDE(hami_real.cuEventQuery(event->event));
@@ -195,13 +219,37 @@ enum hami_event_state hami_event_ask(struct hami_event *event, uint64_t *at_ns)
 void hami_event_pool_close(struct hami_event_pool *pool)
 {
     for (unsigned index = 0; index < pool->made; index++) {
-        HAMI_INSIDE(hami_real.cuEventDestroy_v2(pool->events[index].event));
+        if (!pool->is_lost)
+            HAMI_INSIDE(hami_real.cuEventDestroy_v2(pool->events[index].event));
         pool->events[index].event = NULL;
     }
-    HAMI_INSIDE(hami_real.cuStreamDestroy_v2(pool->stream));
+    if (!pool->is_lost)
+        HAMI_INSIDE(hami_real.cuStreamDestroy_v2(pool->stream));
     pool->anchor = pool->free = NULL;
+    pool->returned = NULL;
     pool->made = 0;
+    pool->is_lost = false;
     atomic_store(&pool->context, NULL);
+}
+
+void hami_event_pool_lose(CUcontext context)
+{
+    struct hami_event_pool *pool = find(context);
+
+    if (pool)
+        atomic_store(&pool->is_lost, true);
+}
+
+void hami_event_pools_close_lost(int device)
+{
+    for (struct hami_event_pool *pool = pools; pool < pools + CONTEXTS_MAX; pool++)
+        if (__builtin_expect(pool->is_lost, 0) && atomic_load(&pool->device) == device)
+            hami_event_pool_close(pool);
+}
+
+bool hami_event_pool_is_lost(const struct hami_event_pool *pool)
+{
+    return pool->is_lost;
 }
 
 void hami_event_pools_forget(void)

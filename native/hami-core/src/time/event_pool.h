@@ -35,11 +35,21 @@ void hami_event_drop(struct hami_event *event);
 
 enum hami_event_state { HAMI_EVENT_AHEAD, HAMI_EVENT_REACHED, HAMI_EVENT_LOST };
 
+/* Drop an event without the lock. */
+void hami_event_return(struct hami_event *event);
+
 /* Whether the device has reached an event, and when. LOST: the driver does not say. */
 enum hami_event_state hami_event_ask(struct hami_event *event, uint64_t *at_ns);
 
 /* Destroy the events of a context that is about to end. Events still held become LOST. */
 void hami_event_pool_close(struct hami_event_pool *pool);
+
+/* The context ends, and the lock could not be taken: its events are not used any more. The driver destroys them. Needs no lock. */
+void hami_event_pool_lose(CUcontext context);
+
+/* Whether that happened. When no stream of the device has such a pool any more, close them. */
+bool hami_event_pool_is_lost(const struct hami_event_pool *pool);
+void hami_event_pools_close_lost(int device);
 
 void hami_event_pools_forget(void);
 

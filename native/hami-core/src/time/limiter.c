@@ -222,6 +222,43 @@ static struct delay attempt(const struct hami_launch *launch, struct hami_stream
     return wait;
 }
 
+/*
+ * Try to start a launch while another thread has the device's lock for long: nothing is timed, and what is queued is unknown. So it
+ * pays its estimate, and waits only for the container's share.
+ */
+static struct delay attempt_untimed(const struct hami_launch *launch, int device)
+{
+    struct hami_device_now now = {device, percent_of(device), hami_now_ns()};
+    struct delay wait = {.ns = 0};
+    const struct hami_kernel *kernel;
+    uint64_t estimate;
+
+    if (now.percent)
+        wait = wait_for_share(&now);
+    if (!now.percent || wait.ns)
+        return wait;
+    kernel = hami_kernel_find(&hami_kernels, hami_kernel_key(launch->handle, device, launch->blocks, launch->threads));
+    estimate = hami_meter_estimate(&hami_meters[device], kernel);
+    if (!estimate)
+        estimate = HAMI_GUESS_NS;
+    hami_meter_pass(device, now.ns + LATE_NS);
+    hami_meter_prepay(&now, estimate);
+    hami_meter_keep_estimate(device, estimate, now.ns);
+    return wait;
+}
+
+static struct delay attempt_with_lock(const struct hami_launch *launch, uint64_t id, int device, CUstream handle,
+                                      struct hami_timed_launch *timed)
+{
+    struct delay wait;
+
+    if (!hami_meter_lock(device))
+        return attempt_untimed(launch, device);
+    wait = attempt(launch, stream_with(id, device, handle), timed);
+    hami_meter_unlock(device);
+    return wait;
+}
+
 static void sleep_before(struct delay delay, int device, struct hami_wait *wait, bool is_first)
 {
     uint64_t began_ns = hami_now_ns(), slept_ns;
@@ -247,9 +284,7 @@ static void __attribute__((noinline)) pass_by_the_clock(const struct hami_launch
         return;
     do {
         mode = hami_relax_capture_mode();
-        hami_meter_lock(device);
-        wait = attempt(launch, stream_with(id, device, handle), timed);
-        hami_meter_unlock(device);
+        wait = attempt_with_lock(launch, id, device, handle, timed);
         hami_restore_capture_mode(mode);
         hami_watcher_wake(read_limits);
         if (wait.ns)
@@ -310,12 +345,16 @@ void hami_limiter_enter(const struct hami_launch *launch, struct hami_timed_laun
 void hami_limiter_leave(struct hami_timed_launch *timed, CUresult result)
 {
     int mode = hami_relax_capture_mode();
+    bool is_locked = hami_meter_lock(timed->device);
     struct hami_device_now now;
 
-    hami_meter_lock(timed->device);
     now = (struct hami_device_now){timed->device, percent_of(timed->device), hami_now_ns()};
-    hami_stream_end_timed(timed, result == CUDA_SUCCESS, &now);
-    hami_meter_unlock(timed->device);
+    if (is_locked) {
+        hami_stream_end_timed(timed, result == CUDA_SUCCESS, &now);
+        hami_meter_unlock(timed->device);
+    } else {
+        hami_stream_abandon_timed(timed, result == CUDA_SUCCESS, &now);
+    }
     hami_restore_capture_mode(mode);
 }
 
@@ -329,12 +368,15 @@ static void __attribute__((noinline)) note_wait(CUstream handle)
     if (device < 0 || hami_is_capturing(handle, false))
         return;
     mode = hami_relax_capture_mode();
-    hami_meter_lock(device);
-    now = (struct hami_device_now){device, percent_of(device), hami_now_ns()};
-    stream = stream_with(id, device, handle);
-    if (stream)
-        hami_stream_note_wait(stream, &now);
-    hami_meter_unlock(device);
+    if (hami_meter_lock(device)) {
+        now = (struct hami_device_now){device, percent_of(device), hami_now_ns()};
+        stream = stream_with(id, device, handle);
+        if (stream)
+            hami_stream_note_wait(stream, &now);
+        hami_meter_unlock(device);
+    } else {
+        hami_stream_miss_wait(id);
+    }
     hami_restore_capture_mode(mode);
 }
 
@@ -359,7 +401,10 @@ void hami_limiter_end_stream(CUstream stream)
     if (!known)
         return;
     device = known->device;
-    hami_meter_lock(device);
+    if (!hami_meter_lock(device)) {
+        hami_stream_miss_end(stream_id(stream, NULL));
+        return;
+    }
     hami_stream_end(stream_id(stream, NULL), device);
     hami_meter_unlock(device);
 }
@@ -370,7 +415,10 @@ void hami_limiter_end_context(CUcontext context)
 
     if (device < 0)
         return;
-    hami_meter_lock(device);
+    if (!hami_meter_lock_to_end(device)) {
+        hami_event_pool_lose(context);
+        return;
+    }
     hami_streams_end_context(context, device);
     hami_meter_unlock(device);
 }

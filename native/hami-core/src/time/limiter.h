@@ -5,7 +5,8 @@
  * `utilization_switch`, which may change at any time), and how long a launch waits. A launch starts while the container's bucket
  * (bucket.h) is not overdrawn and little is queued. Of a kind of launch whose cost is unknown, one is outstanding at a time. But no
  * launch waits for a stream that may wait for it. Work that is captured into a graph never waits. Waiting threads sleep and hold no
- * lock. meter.h owns what launches cost, priority.h the monitor's blocks.
+ * lock. While another thread is in the driver for the device, a launch pays its estimate and waits for the bucket only. meter.h owns
+ * what launches cost, priority.h the monitor's blocks.
  * A launch that need not wait costs some loads, no clock, and rarely a write to shared memory.
  * Fork: call hami_limiter_forget() in the child; limits hold there as in the parent.
  */

@@ -1,12 +1,11 @@
 #include "meter.h"
 
-#include <pthread.h>
 #include <string.h>
 
 #include "bucket.h"
 #include "long_run.h"
+#include "patient_lock.h"
 #include "region.h"
-#include "waits.h"
 
 /* The factor follows the last seconds of what was timed. It starts from the assumption that nothing overlaps. */
 #define FACTOR_MEMORY_NS 4000000000u
@@ -14,8 +13,8 @@
 #define FACTOR_MIN (HAMI_ONE / 256)
 #define FACTOR_MAX (HAMI_ONE * 2)
 
-/* The assumed cost of a kind whose launches cannot be timed. */
-#define GUESS_NS 1000000u
+/* How long the end of a context waits for its device's lock. */
+#define LONGEST_WAIT_TO_END_NS 10000000000u
 
 /*
  * Above this scale the container has the device to itself, apart from NVML's rounding. On a shared device a container with more
@@ -29,27 +28,32 @@ struct hami_meter hami_meters[HAMI_DEVICES_MAX];
 /* What intervals of this process took, as if it were alone in the container. A child keeps the parent's, which does no harm. */
 static struct hami_timeline own_timelines[HAMI_DEVICES_MAX];
 
-static pthread_mutex_t mutexes[HAMI_DEVICES_MAX] = {[0 ... HAMI_DEVICES_MAX - 1] = PTHREAD_MUTEX_INITIALIZER};
+static struct hami_patient_lock locks[HAMI_DEVICES_MAX] = {[0 ... HAMI_DEVICES_MAX - 1] = HAMI_PATIENT_LOCK};
 
-void hami_meter_lock(int device)
+bool hami_meter_lock(int device)
 {
-    hami_wait_lock(&mutexes[device], HAMI_WAIT_DRIVER, device);
+    return hami_patient_lock_take(&locks[device], device);
+}
+
+bool hami_meter_lock_to_end(int device)
+{
+    return hami_patient_lock_take_within(&locks[device], device, LONGEST_WAIT_TO_END_NS);
 }
 
 bool hami_meter_try_lock(int device)
 {
-    return pthread_mutex_trylock(&mutexes[device]) == 0;
+    return hami_patient_lock_try(&locks[device]);
 }
 
 void hami_meter_unlock(int device)
 {
-    pthread_mutex_unlock(&mutexes[device]);
+    hami_patient_lock_give(&locks[device]);
 }
 
 void hami_meter_forget_locks(void)
 {
     for (int device = 0; device < HAMI_DEVICES_MAX; device++)
-        pthread_mutex_init(&mutexes[device], NULL);
+        hami_patient_lock_forget(&locks[device]);
 }
 
 void hami_meter_forget(void)
@@ -290,7 +294,7 @@ void hami_meter_keep_estimate(int device, uint64_t estimate_ns, uint64_t now_ns)
 void hami_meter_guess(struct hami_kernel *kernel)
 {
     if (kernel && !atomic_load_explicit(&kernel->cost_ns, memory_order_relaxed))
-        hami_kernel_learn(kernel, &(struct hami_sample){GUESS_NS, GUESS_NS, GUESS_NS});
+        hami_kernel_learn(kernel, &(struct hami_sample){HAMI_GUESS_NS, HAMI_GUESS_NS, HAMI_GUESS_NS});
 }
 
 /*

@@ -10,8 +10,9 @@
  * for the second one. When such a launch ends, its debit counts there, too.
  *
  * Locks: one of each device, hami_meter_lock(), for this file, interval.h, stream.h and event_pool.h. Their functions need the lock
- * of the device unless they say otherwise. It is never held while a thread sleeps, and no driver call made under it waits for the
- * device. A thread that holds one only tries to take another. So a slow call of the driver delays launches on its device only.
+ * of the device unless they say otherwise. It is never held while a thread sleeps. It is held over calls of the driver about events,
+ * which do not wait for the device. If such a call takes long all the same, no other thread waits for the lock: it is a
+ * patient_lock.h, and launches then pay their estimates without it. A thread that holds one only tries to take another.
  */
 #ifndef HAMI_METER_H
 #define HAMI_METER_H
@@ -25,6 +26,9 @@
 
 /* Launches wait no longer than this for one that runs. */
 #define HAMI_PATIENCE_NS 1000000000u
+
+/* The assumed cost of a kind whose launches cannot be timed. */
+#define HAMI_GUESS_NS 1000000u
 
 /* The limit of each device in percent of its time; 0 for none. The limiter passes them down. */
 struct hami_limits {
@@ -54,7 +58,12 @@ struct hami_meter {
 extern struct hami_kernels hami_kernels;
 extern struct hami_meter hami_meters[HAMI_DEVICES_MAX];
 
-void hami_meter_lock(int device);
+/* Take a device's lock. Returns false without it if its holder is in a call of the driver that takes long. */
+bool hami_meter_lock(int device);
+
+/* Wait for it as long as for anything that must not be left out. */
+bool hami_meter_lock_to_end(int device);
+
 bool hami_meter_try_lock(int device);
 void hami_meter_unlock(int device);
 
@@ -74,7 +83,7 @@ static inline uint64_t hami_meter_estimate(const struct hami_meter *meter, const
 /* Return how long launches with this estimate occupy their stream. */
 uint64_t hami_meter_occupied_ns(const struct hami_meter *meter, uint64_t estimate_ns);
 
-/* Charge the estimate of launches to the container, and count it for this process. */
+/* Charge the estimate of launches to the container, and count it for this process. Needs no lock. */
 void hami_meter_prepay(const struct hami_device_now *now, uint64_t estimate_ns);
 
 /* Count GPU time for this process where turns are decided; negative to count less. */
@@ -89,10 +98,10 @@ void hami_meter_wait(int device, uint64_t until_ns);
 /* Note that this process launched, and until when its next launch is expected. */
 void hami_meter_pass(int device, uint64_t until_ns);
 
-/* Return the bucket that launches wait for now; NULL if there is none. */
+/* Return the bucket that launches wait for now; NULL if there is none. Needs no lock. */
 const _Atomic uint64_t *hami_meter_bucket(int device, uint64_t now_ns);
 
-/* Debit GPU time from the container's bucket; negative to give it back. */
+/* Debit GPU time from the container's bucket; negative to give it back. Needs no lock. */
 void hami_meter_debit(const struct hami_device_now *now, int64_t gpu_ns);
 
 /* Do that in only one of the two buckets: the container's, or the one beside it. */
@@ -126,7 +135,7 @@ uint64_t hami_meter_priced(int device, uint64_t busy_ns);
 /* Return the part of a cost that intervals decide. Estimates decide the rest. */
 uint64_t hami_meter_believed(int device, uint64_t ns);
 
-/* Keep the estimates of launches that could not be timed; they count as done just now. */
+/* Keep the estimates of launches that could not be timed; they count as done just now. Needs no lock. */
 void hami_meter_keep_estimate(int device, uint64_t estimate_ns, uint64_t now_ns);
 
 /*

@@ -109,8 +109,12 @@ struct hami_stream *hami_stream_make(uint64_t id, int device, CUstream handle, C
 {
     struct hami_stream *stream = hami_stream_find(id);
 
+    if (stream && stream->device != device)
+        return NULL;
+    if (stream && !atomic_exchange(&stream->is_ended, false))
+        return stream;
     if (stream)
-        return stream->device == device ? stream : NULL;
+        release(stream);
     stream = take_entry(id, device);
     if (!stream)
         return NULL;
@@ -119,6 +123,8 @@ struct hami_stream *hami_stream_make(uint64_t id, int device, CUstream handle, C
     stream->handle = handle;
     stream->pool = hami_event_pool_of(context, device);
     stream->intervals = (struct hami_intervals){.first = NULL};
+    atomic_store(&stream->missed_waits, 0);
+    atomic_store(&stream->is_ended, false);
     stream->open_ns = stream->untimed_ns = stream->granted_ns = stream->idle_ns = 0;
     stream->open_launches = 0;
     atomic_store_explicit(&stream->used, HAMI_LEASE_NS, memory_order_relaxed);
@@ -143,18 +149,6 @@ static void extend(struct hami_stream *stream, uint64_t from_ns, uint64_t estima
     stream->untimed_ns += estimate_ns;
 }
 
-void hami_stream_settle(struct hami_stream *stream, const struct hami_device_now *now)
-{
-    uint64_t used = atomic_exchange_explicit(&stream->used, 0, memory_order_relaxed);
-
-    if (!LAUNCHES_OF(used))
-        return;
-    hami_meter_prepay(now, NS_OF(used));
-    extend(stream, stream->granted_ns, NS_OF(used));
-    stream->open_ns += NS_OF(used);
-    stream->open_launches += LAUNCHES_OF(used);
-}
-
 /* Give up timing the open launches, and keep their estimates. */
 static void keep_estimates(struct hami_stream *stream, uint64_t now_ns)
 {
@@ -163,6 +157,23 @@ static void keep_estimates(struct hami_stream *stream, uint64_t now_ns)
     stream->open_launches = 0;
     hami_event_drop(stream->tail);
     stream->tail = NULL;
+}
+
+void hami_stream_settle(struct hami_stream *stream, const struct hami_device_now *now)
+{
+    uint64_t used = atomic_exchange_explicit(&stream->used, 0, memory_order_relaxed);
+
+    if (LAUNCHES_OF(used)) {
+        hami_meter_prepay(now, NS_OF(used));
+        extend(stream, stream->granted_ns, NS_OF(used));
+        stream->open_ns += NS_OF(used);
+        stream->open_launches += LAUNCHES_OF(used);
+    }
+    if (__builtin_expect(atomic_load_explicit(&stream->missed_waits, memory_order_relaxed), 0) &&
+        atomic_exchange(&stream->missed_waits, 0)) {
+        keep_estimates(stream, now->ns);
+        hami_intervals_note_wait(&stream->intervals, stream->device);
+    }
 }
 
 /* Record the end of the open launches; it becomes the new tail. */
@@ -182,6 +193,15 @@ static void end_open_interval(struct hami_stream *stream, const struct hami_devi
     stream->open_launches = 0;
 }
 
+/*
+ * Whether an event may be recorded before a launch on `current`. Not on a stream that is held back, because its queue may be full:
+ * then the driver would wait for what may wait for this launch.
+ */
+static bool may_record_on(const struct hami_stream *stream, const struct hami_stream *current)
+{
+    return stream == current || (!stream->is_default && !stream->intervals.is_uncounted);
+}
+
 void hami_streams_pause(const struct hami_device_now *now, const struct hami_stream *current)
 {
     hami_meters[now->device].paused_ns = now->ns;
@@ -190,7 +210,7 @@ void hami_streams_pause(const struct hami_device_now *now, const struct hami_str
             continue;
         hami_stream_settle(stream, now);
         atomic_store_explicit(&stream->used, HAMI_LEASE_NS, memory_order_relaxed);
-        if (stream->open_launches && !is_idle(stream, now->ns) && (!stream->is_default || stream == current))
+        if (stream->open_launches && !is_idle(stream, now->ns) && may_record_on(stream, current))
             end_open_interval(stream, now);
         /* The stream may become idle in the pause, so nothing is timed from its tail. */
         keep_estimates(stream, now->ns);
@@ -253,9 +273,24 @@ void hami_stream_launch(struct hami_stream *stream, struct hami_kernel *kernel, 
 
 void hami_stream_note_wait(struct hami_stream *stream, const struct hami_device_now *now)
 {
+    atomic_fetch_add(&stream->missed_waits, 1);
     hami_stream_settle(stream, now);
-    keep_estimates(stream, now->ns);
-    hami_intervals_note_wait(&stream->intervals, stream->device);
+}
+
+void hami_stream_miss_wait(uint64_t id)
+{
+    struct hami_stream *stream = hami_stream_find(id);
+
+    if (stream)
+        atomic_fetch_add(&stream->missed_waits, 1);
+}
+
+void hami_stream_miss_end(uint64_t id)
+{
+    struct hami_stream *stream = hami_stream_find(id);
+
+    if (stream)
+        atomic_store(&stream->is_ended, true);
 }
 
 bool hami_stream_awaits_probe(const struct hami_stream *stream, const struct hami_kernel *kernel, uint64_t now_ns)
@@ -290,6 +325,25 @@ void hami_stream_end_timed(struct hami_timed_launch *timed, bool is_launched, co
     stream->tail = to;
 }
 
+void hami_stream_abandon_timed(const struct hami_timed_launch *timed, bool is_launched, const struct hami_device_now *now)
+{
+    atomic_store_explicit(&timed->kernel->probed_at_ns, 0, memory_order_relaxed);
+    hami_event_return(timed->from);
+    if (is_launched)
+        hami_meter_keep_estimate(timed->device, timed->prepaid_ns, now->ns);
+    else
+        hami_meter_debit(now, -(int64_t)timed->prepaid_ns);
+}
+
+/* Release a stream that ended, or whose context did, while another thread had the lock. Returns whether it was one. */
+static bool release_if_ended(struct hami_stream *stream)
+{
+    if (__builtin_expect(!atomic_load(&stream->is_ended) && !(stream->pool && hami_event_pool_is_lost(stream->pool)), 1))
+        return false;
+    release(stream);
+    return true;
+}
+
 bool hami_streams_collect(const struct hami_device_now *now)
 {
     bool is_ahead = false;
@@ -298,7 +352,7 @@ bool hami_streams_collect(const struct hami_device_now *now)
     for (struct hami_stream *stream = hami_streams; stream < hami_streams + HAMI_STREAMS_MAX; stream++) {
         uint64_t idle = 0;
 
-        if (!is_on(stream, now->device) || !stream->intervals.first)
+        if (!is_on(stream, now->device) || release_if_ended(stream) || !stream->intervals.first)
             continue;
         if (HAMI_INSIDE(hami_real.cuCtxPushCurrent_v2(hami_event_pool_context(stream->pool))) != CUDA_SUCCESS) {
             hami_intervals_drop(&stream->intervals, now->device);
@@ -310,6 +364,7 @@ bool hami_streams_collect(const struct hami_device_now *now)
             stream->idle_ns = idle + hami_meter_occupied_ns(&hami_meters[now->device], stream->open_ns);
         is_ahead |= stream->intervals.first != NULL;
     }
+    hami_event_pools_close_lost(now->device);
     return is_ahead;
 }
 

@@ -34,6 +34,8 @@ struct hami_stream {
     _Atomic uint64_t id; /* 0: free */
     _Atomic uint64_t used; /* launches << 40 | nanoseconds on the lease */
     _Atomic int device;
+    _Atomic unsigned missed_waits; /* of hami_stream_note_wait(), without the lock */
+    _Atomic bool is_ended; /* of hami_stream_end(), without the lock */
     bool is_default; /* a context's or a thread's default stream: only its own launches may record events on it */
     CUstream handle;
     struct hami_event_pool *pool;
@@ -73,6 +75,13 @@ static inline struct hami_stream *hami_stream_find(uint64_t id)
 }
 
 /*
+ * Note without the lock a wait that was queued, or the end of the stream or of a context: the lock's next holder does what is due.
+ * The stream may be unknown.
+ */
+void hami_stream_miss_wait(uint64_t id);
+void hami_stream_miss_end(uint64_t id);
+
+/*
  * Return the stream with an id; if necessary it is made, in place of another. `handle` is 0x1 or 0x2 for the default streams. NULL
  * if there is no entry for it while other devices use theirs.
  */
@@ -102,6 +111,9 @@ void hami_stream_settle(struct hami_stream *stream, const struct hami_device_now
 void hami_stream_launch(struct hami_stream *stream, struct hami_kernel *kernel, const struct hami_device_now *now,
                         struct hami_timed_launch *timed);
 void hami_stream_end_timed(struct hami_timed_launch *timed, bool is_launched, const struct hami_device_now *now);
+
+/* Do so without the lock: the launch is not timed, and its estimate is kept. */
+void hami_stream_abandon_timed(const struct hami_timed_launch *timed, bool is_launched, const struct hami_device_now *now);
 
 /*
  * Note that a host function or a wait for an event is about to be queued. What is launched later on the stream may wait for

@@ -37,7 +37,10 @@ static bool collect(const struct hami_limits *limits, uint64_t now_ns)
     for (int device = 0; device < HAMI_DEVICES_MAX; device++) {
         if (!hami_streams_are_on(device))
             continue;
-        hami_meter_lock(device);
+        if (!hami_meter_lock(device)) {
+            is_ahead = true;
+            continue;
+        }
         is_ahead |= hami_streams_collect(&(struct hami_device_now){device, limits->percent[device], now_ns});
         hami_meter_unlock(device);
     }

@@ -1,5 +1,5 @@
 """
-A driver's call that takes long on one device does not stop another thread's calls on another device.
+A driver's call that takes long does not stop another thread's calls, on another device or on the same one.
 """
 
 import pytest
@@ -73,34 +73,37 @@ for _ in range(2):
 """
 
 
-@pytest.mark.parametrize(
-    ("operation", "symbol"),
-    [
-        ("plain", "cuMemAlloc_v2"),
-        ("plain", "cuMemFree_v2"),
-        ("pooled", "cuMemAllocAsync"),
-        ("pooled", "cuMemFreeAsync"),
-        ("pooled", "cuStreamSynchronize"),
-        ("pooled", "cuMemPoolGetAttribute"),
-        ("pools", "cuMemPoolCreate"),
-        ("pools", "cuMemAllocFromPoolAsync"),
-        ("pools", "cuMemPoolTrimTo"),
-        ("pools", "cuMemPoolDestroy"),
-        ("graphs", "cuGraphLaunch"),
-        ("graphs", "cuGraphInstantiateWithFlags"),
-        ("graphs", "cuDeviceGetGraphMemAttribute"),
-        ("graphs", "cuDeviceGraphMemTrim"),
-        ("code", "cuModuleLoadData"),
-        ("code", "cuModuleUnload"),
-        ("code", "nvmlDeviceGetComputeRunningProcesses_v3"),
-        ("launches", "cuLaunchKernel"),
-        ("launches", "cuCtxSynchronize"),
-        ("contexts", "cuCtxCreate_v2"),
-        ("contexts", "cuCtxDestroy_v2"),
-        ("contexts", "nvmlDeviceGetMemoryInfo"),
-        ("queries", "cuMemGetInfo_v2"),
-    ],
-)
+SLOW = [
+    ("plain", "cuMemAlloc_v2"),
+    ("plain", "cuMemFree_v2"),
+    ("pooled", "cuMemAllocAsync"),
+    ("pooled", "cuMemFreeAsync"),
+    ("pooled", "cuStreamSynchronize"),
+    ("pooled", "cuMemPoolGetAttribute"),
+    ("pools", "cuMemPoolCreate"),
+    ("pools", "cuMemAllocFromPoolAsync"),
+    ("pools", "cuMemPoolTrimTo"),
+    ("pools", "cuMemPoolDestroy"),
+    ("graphs", "cuGraphLaunch"),
+    ("graphs", "cuGraphInstantiateWithFlags"),
+    ("graphs", "cuDeviceGetGraphMemAttribute"),
+    ("graphs", "cuDeviceGraphMemTrim"),
+    ("code", "cuModuleLoadData"),
+    ("code", "cuModuleUnload"),
+    ("code", "nvmlDeviceGetComputeRunningProcesses_v3"),
+    ("launches", "cuLaunchKernel"),
+    ("launches", "cuCtxSynchronize"),
+    ("contexts", "cuCtxCreate_v2"),
+    ("contexts", "cuCtxDestroy_v2"),
+    ("contexts", "nvmlDeviceGetMemoryInfo"),
+    ("queries", "cuMemGetInfo_v2"),
+]
+"""Operations, and a call that each makes."""
+TURN_SECONDS = 10
+"""How long the creation of a context waits for another one on its device."""
+
+
+@pytest.mark.parametrize(("operation", "symbol"), SLOW)
 @pytest.mark.parametrize("limit", ["1000m", ""], ids=["limited", "free"])
 def test_slow_call_on_a_device_stops_no_other_device(
     container: Container, limit: str, operation: str, symbol: str
@@ -134,3 +137,87 @@ os._exit(0)
 
     assert finished
     assert is_still_slow
+
+
+PLACES = """
+def stream():
+    made = c_void_p()
+    assert 0 == lib.cuStreamCreate(byref(made), 1)
+    return made
+own = stream()
+def allocations():
+    pointers = [cuda.allocate(size)[1] for size in (4096, MIB, 3 * MIB)]
+    assert all(pointers)
+    for pointer in pointers: cuda.free(pointer)
+def pooled_on_own_stream():
+    pointer = c_uint64()
+    assert 0 == lib.cuMemAllocAsync(byref(pointer), size, own)
+    lib.cuMemFreeAsync(pointer, own)
+    lib.cuStreamSynchronize(own)
+def launches_on_own_stream():
+    assert 0 == lib.cuLaunchKernel(cuda.kernel(0), 1, 1, 1, 1, 1, 1, 0, own, None, None)
+    lib.cuStreamSynchronize(own)
+def primary_context():
+    assert 0 == lib.cuDevicePrimaryCtxRetain(byref(c_void_p()), 0) == lib.cuDevicePrimaryCtxRelease_v2(0)
+def everything_else():
+    for operation in (allocations, pooled_on_own_stream, launches_on_own_stream, primary_context):
+        operation()
+    for operation in (code, queries, pools): operation(0)
+"""
+
+
+@pytest.mark.parametrize(("operation", "symbol"), SLOW)
+def test_slow_call_stops_no_other_call_on_its_device(container: Container, operation: str, symbol: str) -> None:
+    """
+    One thread is in the driver for half a minute. Meanwhile another uses the device, except for making contexts.
+    """
+    container.environment.update(FAKE_DRIVER_CONTEXT_MIB="100")
+    preparation = OPERATIONS + "cuda.use(0)\n" + PLACES + "everything_else()\n"
+    calls = container.run(f"{preparation}say(calls_of(b'{symbol}'))")
+
+    seconds, is_still_slow = container.run(
+        f"""{preparation}
+import time
+calls = calls_of(b"{symbol}")
+def slow():
+    lib.cuCtxSetCurrent(first)
+    {operation}(0)
+first = c_void_p(cuda.context.value)
+slow = threading.Thread(target=slow, daemon=True)
+slow.start()
+while calls_of(b"{symbol}") == calls and slow.is_alive(): pass
+began = time.monotonic()
+everything_else()
+say([time.monotonic() - began, slow.is_alive()])
+os._exit(0)
+""",
+        FAKE_DRIVER_FAULTS=f"{symbol}:{calls + 1}:SLEEP_30000",
+    )
+
+    assert is_still_slow
+    assert seconds < TURN_SECONDS / 2
+
+
+def test_context_is_made_beside_one_that_takes_long(container: Container) -> None:
+    """The second one on the device waits for its turn, so that each cost is measured by itself, for 10 s."""
+    container.environment.update(FAKE_DRIVER_CONTEXT_MIB="100")
+    result, seconds, is_still_slow = container.run(
+        """
+import threading, time
+cuda, lib = Cuda(), None
+lib = cuda.library
+def make():
+    return lib.cuCtxCreate_v2(byref(c_void_p()), 0, 0)
+slow = threading.Thread(target=make, daemon=True)
+slow.start()
+time.sleep(0.5)
+began = time.monotonic()
+say([make(), time.monotonic() - began, slow.is_alive()])
+os._exit(0)
+""",
+        FAKE_DRIVER_FAULTS="cuCtxCreate_v2:1:SLEEP_30000",
+    )
+
+    assert 0 == result
+    assert is_still_slow
+    assert seconds > TURN_SECONDS - 1

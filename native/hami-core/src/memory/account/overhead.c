@@ -1,6 +1,5 @@
 #include "overhead.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>
@@ -13,9 +12,9 @@
 #include "hooks.h"
 #include "log.h"
 #include "own_process.h"
+#include "patient_lock.h"
 #include "pool.h"
 #include "region.h"
-#include "waits.h"
 
 /* What a context can cost: less is noise, more is another program's allocation. NVIDIA's contexts take 100 to 600 MiB. */
 #define CONTEXT_LEAST ((uint64_t)16 << 20)
@@ -35,28 +34,29 @@ static struct {
     uint64_t context, module;    /* as in the region */
     uint64_t measured_module;    /* as last measured */
     uint64_t loads, load_bytes;  /* since then; and of one load, as last measured, 0 for unknown */
-    int making;                  /* contexts that the driver may have made already and that are not counted yet */
+    _Atomic int making;          /* contexts that the driver may have made already and that are not counted yet */
+    _Atomic uint64_t unsettled;  /* what calls held that did not get the lock to settle it */
     _Atomic time_t measured_at;
 } devices[HAMI_DEVICES_MAX];
 
 /* Whether this process was ever charged for memory that NVML need not count for it: managed memory, and memory of others. */
 static _Atomic bool is_elsewhere;
 
-/*
- * One for each device. While a thread waits for a mutex and holds it, its own change is paused (changes.h), so that it or the holder can measure
- * exactly.
- */
-static pthread_mutex_t mutexes[HAMI_DEVICES_MAX] = {[0 ... HAMI_DEVICES_MAX - 1] = PTHREAD_MUTEX_INITIALIZER};
+/* While a thread waits for a lock and holds it, its own change is paused (changes.h), so that it or the holder can measure exactly. */
+static struct hami_patient_lock locks[HAMI_DEVICES_MAX] = {[0 ... HAMI_DEVICES_MAX - 1] = HAMI_PATIENT_LOCK};
 
-static void lock(int device)
+static bool lock(int device)
 {
     hami_change_pause();
-    hami_wait_lock(&mutexes[device], HAMI_WAIT_DRIVER, device);
+    if (hami_patient_lock_take(&locks[device], device))
+        return true;
+    hami_change_resume();
+    return false;
 }
 
 static void unlock(int device)
 {
-    pthread_mutex_unlock(&mutexes[device]);
+    hami_patient_lock_give(&locks[device]);
     hami_change_resume();
 }
 
@@ -69,7 +69,14 @@ static void become(int device, int from, int to)
     atomic_compare_exchange_strong(&numbers[device], &from, to);
 }
 
-/* Measuring: the caller holds the mutex. */
+/* Something changed, and the lock could not be taken to count it: what was held for it stays held until the next measurement. */
+static void settle_later(int device, uint64_t held)
+{
+    atomic_fetch_add(&devices[device].unsettled, held);
+    atomic_store(&numbers[device], UNKNOWN);
+}
+
+/* Measuring: the caller holds the lock. */
 
 struct measure {
     uint64_t bytes;
@@ -99,7 +106,8 @@ static struct measure measure(int device)
         if (!hami_nvml_own_bytes(device, &counted))
             return (struct measure){.is_known = false};
         hami_pools_refresh_device(device);
-        answer.is_exact &= hami_changes_are_none_since(device, changes) && charged == hami_region_own_data(device);
+        answer.is_exact &= hami_changes_are_none_since(device, changes) && charged == hami_region_own_data(device) &&
+                           !atomic_load(&devices[device].making);
         counted = counted > charged ? counted - charged : 0;
         if (answer.is_exact || counted > answer.bytes)
             answer.bytes = counted;
@@ -124,10 +132,11 @@ static uint64_t estimate(int device, uint64_t device_before)
     return bytes;
 }
 
-/* Storing: the caller holds the mutex. */
+/* Storing: the caller holds the lock. */
 
 static void state(int device, uint64_t context, uint64_t module, uint64_t held)
 {
+    held += atomic_exchange(&devices[device].unsettled, 0);
     devices[device].context = context;
     devices[device].module = module;
     hami_region_state_overhead(device, &(struct hami_overhead){(uint64_t)devices[device].contexts, context, module}, held);
@@ -277,9 +286,8 @@ static void look_for_self(int device)
 {
     struct moment moment = {.device = device};
 
-    if (atomic_load(&is_elsewhere))
+    if (atomic_load(&is_elsewhere) || !lock(device))
         return;
-    lock(device);
     hami_pools_refresh_device(device);
     moment.charged = hami_region_own_data(device);
     if (devices[device].contexts && !devices[device].making && hami_changes_are_settled(device, &moment.changes) &&
@@ -290,7 +298,8 @@ static void look_for_self(int device)
 
 static void refresh(int device)
 {
-    lock(device);
+    if (!lock(device))
+        return;
     if (!devices[device].making)
         look_again(device);
     unlock(device);
@@ -355,7 +364,7 @@ void hami_overhead_forget(void)
     memset((void *)devices, 0, sizeof(devices));
     atomic_store(&is_elsewhere, false);
     for (int device = 0; device < HAMI_DEVICES_MAX; device++) {
-        pthread_mutex_init(&mutexes[device], NULL);
+        hami_patient_lock_forget(&locks[device]);
         atomic_store(&numbers[device], UNKNOWN);
     }
     hami_own_process_forget();
@@ -386,13 +395,6 @@ static bool is_cost_known(int device, uint64_t *bytes)
     return *bytes || hami_region_least_context(device, bytes);
 }
 
-static void change_making(int device, int change)
-{
-    lock(device);
-    devices[device].making += change;
-    unlock(device);
-}
-
 /* The state before a context was made. */
 struct before {
     struct hami_nvml_processes processes;
@@ -414,16 +416,20 @@ static bool charge_context(int device, const struct before *before, CUcontext co
     struct hami_nvml_processes after;
     bool is_listed =
         !hami_nvml_is_recognised() && before->processes.count <= HAMI_NVML_PROCESSES_MAX && hami_nvml_list(device, &after);
-    bool is_as_held;
+    bool is_as_held = false, is_locked = lock(device);
 
-    lock(device);
-    devices[device].making--;
+    atomic_fetch_sub(&devices[device].making, 1);
     if (is_listed)
         hami_nvml_recognise(device, &before->processes, &after);
-    if (!hami_nvml_is_recognised() && !devices[device].each_bytes)
-        devices[device].each_bytes = estimate(device, before->device_used);
-    is_as_held = add_context(device, before->held);
-    unlock(device);
+    if (is_locked) {
+        if (!hami_nvml_is_recognised() && !devices[device].each_bytes)
+            devices[device].each_bytes = estimate(device, before->device_used);
+        is_as_held = add_context(device, before->held);
+        unlock(device);
+    } else {
+        atomic_fetch_add(&devices[device].contexts, 1);
+        settle_later(device, before->held);
+    }
     hami_charges_put(&hami_contexts, made, &replaced);
     return is_as_held || is_within(device);
 }
@@ -431,11 +437,11 @@ static bool charge_context(int device, const struct before *before, CUcontext co
 static bool make(int device, struct before *before, const struct hami_context_maker *maker, CUresult *result)
 {
     look_before(device, before);
-    change_making(device, 1);
+    atomic_fetch_add(&devices[device].making, 1);
     *result = HAMI_INSIDE(maker->make(maker->arguments));
     if (*result == CUDA_SUCCESS && *maker->context)
         return charge_context(device, before, *maker->context);
-    change_making(device, -1);
+    atomic_fetch_sub(&devices[device].making, 1);
     hami_region_drop_hold(device, before->held);
     return true;
 }
@@ -490,9 +496,13 @@ void hami_overhead_discharge(CUcontext context)
     if (!hami_charges_take(&hami_contexts, (uint64_t)(uintptr_t)context, &made))
         return;
     hami_candidates_restart();
-    lock(made.device);
-    remove_context(made.device);
-    unlock(made.device);
+    if (lock(made.device)) {
+        remove_context(made.device);
+        unlock(made.device);
+    } else {
+        atomic_fetch_sub(&devices[made.device].contexts, 1);
+        settle_later(made.device, 0);
+    }
 }
 
 bool hami_overhead_hold(int device, uint64_t bytes)
@@ -507,7 +517,10 @@ static bool settle(int device, uint64_t held, uint64_t loads)
 
     if (!loads)
         hami_candidates_restart();
-    lock(device);
+    if (!lock(device)) {
+        settle_later(device, held);
+        return is_within(device);
+    }
     devices[device].loads += loads;
     is_as_held = (loads && estimate_load(device, held)) || count_modules(device, held);
     unlock(device);
