@@ -9,7 +9,7 @@ VENV := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE  # uv installs no byte code, so each process would compile the packages again
 
 .DEFAULT_GOAL := help
-.PHONY: help python setup native demo down test e2e-real bare release lock clean
+.PHONY: help python setup native client demo down test e2e-real bare release lock clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,6 +22,9 @@ setup: python ## make .venv with every locked package and tool
 
 native: setup ## build libvgpu.so and the fake driver into build/native
 	@$(VENV)/python tools/build_native.py
+
+client: setup ## build kubectl hami as one file, build/kubectl-hami
+	@$(VENV)/python tools/client_file.py
 
 demo: python ## one Pod's whole life on the embedded cluster (KEEP=1 leaves it up)
 	@$(PYTHON) tools/bootstrap.py demo

@@ -6,16 +6,23 @@ The command line.
 
 import argparse
 import sys
+from pathlib import Path
+from typing import Final
 
 from hamicommon.errors import HamiError
 from kubectl_hami import __version__
-from kubectl_hami.commands import bundle, doctor, explain, grants, top, ui, waiting
-from kubectl_hami.commands.frame import INTERRUPTED, NAME, UNKNOWN, silence
+from kubectl_hami.commands import bundle, completion, doctor, explain, grants, top, ui, waiting
+from kubectl_hami.commands.frame import INTERRUPTED, NAME, UNKNOWN, WELL, silence
 from kubectl_hami.show.table import safe
+
+COMPLETER: Final = "kubectl_complete-hami"
+"""The name under which kubectl asks for completions; a link to the one file has it too."""
 
 
 def main() -> int:
     """Run one command and return its exit code."""
+    if Path(sys.argv[0]).name == COMPLETER:
+        return complete()
     options = parser().parse_args()
     try:
         code: int = options.command(options)
@@ -31,6 +38,12 @@ def main() -> int:
     return code
 
 
+def complete() -> int:
+    """Answer kubectl, which asks what can follow."""
+    sys.stdout.write(completion.answer(parser(), sys.argv[1:]))
+    return WELL
+
+
 def parser() -> argparse.ArgumentParser:
     """Return the parser of every command."""
     found = argparse.ArgumentParser(
@@ -40,7 +53,7 @@ def parser() -> argparse.ArgumentParser:
     )
     found.add_argument("--version", action="version", version=f"kubectl-hami {__version__}")
     commands = found.add_subparsers(title="commands", required=True, metavar="COMMAND", dest="name")
-    for command in (top, waiting, explain, grants, doctor, bundle, ui):
+    for command in (top, waiting, explain, grants, doctor, bundle, ui, completion):
         command.add(commands)
     return found
 
