@@ -3,6 +3,8 @@ Who limits the memory of a container, and what it is told to the Node's people.
 """
 
 import json
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -36,6 +38,19 @@ BY_DRIVER = Enforcement("driver", "r")
 DEMAND: dict[str, Any] = {"hami.io/enforcement": "driver"}
 ANNOTATION = "hami.io/node-enforcement"
 REGISTER = "hami.io/node-nvidia-register"
+LIMIT_HOOK = FAKE_DRIVER.parent / "hami-limit-hook"
+READ_LIMITS = """
+import sys
+import pynvml as n
+n.nvmlInit()
+for index in range(n.nvmlDeviceGetCount()):
+    found = n.c_nvmlGetMemoryLimits_v1_t(sys.argv[1].encode())
+    try:
+        n.nvmlDeviceGetMemoryLimits_v1(n.nvmlDeviceGetHandleByIndex(index), found)
+        print(found.softLimit, found.hardLimit)
+    except n.NVMLError_NotFound:
+        print("none")
+"""
 SIZES = {"GPU-a": 16 * GIB, "GPU-b": 8 * GIB}
 
 
@@ -186,6 +201,19 @@ def limits_in(edits: dict[str, Any]) -> list[list[str]]:
     return [[word for word in hook["args"] if "=" in word] for hook in hooks]
 
 
+def run_hook(hook: dict[str, Any], proc: Path, variables: dict[str, str]) -> None:
+    """Run *hook* of a spec as a runtime does for the process 4242 of *proc*."""
+    command = [hook["path"], *hook["args"][1:], "--proc", str(proc)]
+    subprocess.run(command, input=b'{"pid": 4242}', env=variables, check=True)
+
+
+def limits_of(cgroup: Path, variables: dict[str, str]) -> list[str]:
+    """Return the limits of each device for *cgroup*, as NVML says."""
+    environment = {**variables, "LD_LIBRARY_PATH": str(FAKE_DRIVER)}
+    command = [sys.executable, "-c", READ_LIMITS, str(cgroup)]
+    return subprocess.run(command, env=environment, capture_output=True, check=True, text=True).stdout.splitlines()
+
+
 @needs_fake_driver
 async def test_container_gets_the_hook_beside_the_library(node: Node, api: ApiServer, kubelet: Kubelet) -> None:
     """The hook of this version is on the host, and calls the driver below the host's root."""
@@ -198,6 +226,27 @@ async def test_container_gets_the_hook_beside_the_library(node: Node, api: ApiSe
     assert b"the limit hook" == Path(hook["path"]).read_bytes()
     assert ["--driver-root", "/run/nvidia/driver", "--cgroup", str(node.cgroups.root)] == hook["args"][1:5]
     assert "/etc/ld.so.preload" in json.dumps(edits["mounts"])
+
+
+@needs_fake_driver
+@pytest.mark.skipif(not LIMIT_HOOK.exists(), reason="the hook is not built: make native")
+async def test_hook_of_the_spec_has_the_driver_limit_the_container(
+    node: Node, api: ApiServer, kubelet: Kubelet
+) -> None:
+    """A runtime runs it as the spec says, with the state of the container. Other devices have no limit."""
+    host, leaf = node.fake.host, node.cgroups.create("/kubepods/pod1/c1")
+    flags = (f"--nvidia-driver-root={node.fake.driver_root}", f"--limit-hook={LIMIT_HOOK}")
+    async with node.plugin(api, kubelet, *flags) as plugin:
+        edits = await started(plugin, api, kubelet, f"{T4},NVIDIA,2000,20")
+    (host / "proc/4242").mkdir(parents=True)
+    (host / "proc/4242/cgroup").write_text("0::/kubepods/pod1/c1\n")
+    [hook] = [hook for hook in edits["hooks"] if hook["hookName"] == "createRuntime"]
+    variables = {"FAKE_DRIVER_DIR": str(host / "hardware"), **node.cgroups.variables("/")}
+    before = limits_of(leaf, variables)
+    run_hook(hook, host / "proc", variables)
+
+    assert ["none", "none"] == before
+    assert ["none", f"{2000 * MIB} {2000 * MIB}"] == limits_of(leaf, variables)
 
 
 @needs_fake_driver
