@@ -351,3 +351,24 @@ def test_share_shows_its_grant_and_its_processes() -> None:
 
     assert [(labels, 0.25)] == found["hami_share_core_limit_ratio"]
     assert [(labels, 2)] == found["hami_share_processes"]
+
+
+@pytest.mark.parametrize(
+    ("use", "expected"),
+    [
+        pytest.param(DriverUse(2, 300, 0.5), [(SHARE_LABELS, 300), (SHARE_LABELS, 50)], id="counted"),
+        pytest.param(DriverUse(2, None, 0.5), [], id="not-said"),
+        pytest.param(None, [], id="unknown"),
+    ],
+)
+def test_use_without_the_library_is_what_the_driver_counts(
+    use: DriverUse | None, expected: list[tuple[dict[str, str], float]]
+) -> None:
+    """Never 0 because nobody counts. Only a library knows the parts, the processes and what launches wait for."""
+    uses = {} if use is None else {"GPU-a": DeviceUses({KEY: use})}
+
+    found = samples(an_observation(unpreloaded=frozenset({KEY}), usages={}, driver_uses=uses))
+
+    assert expected == [*found["hami_vgpu_memory_used_bytes"], *found["hami_container_device_utilization_ratio"]]
+    for name in ("hami_vgpu_memory_context_bytes", "hami_share_processes", "hami_share_blocked"):
+        assert [] == found[name]

@@ -36,6 +36,8 @@ class Observation:
     usages: Mapping[ContainerKey, ContainerUsage] = field(default_factory=dict)
     refused: frozenset[ContainerKey] = frozenset()
     """Containers whose region cannot be read; their use is not shown."""
+    unpreloaded: frozenset[ContainerKey] = frozenset()
+    """Containers without the library; their use is what the driver counts."""
     host_devices: tuple[HostDevice, ...] = ()
     device_order: Mapping[str, int] = field(default_factory=dict)
     """Index of each UUID on the host, as the driver last reported it."""
@@ -51,7 +53,7 @@ class ShownDevice:
     """Namespace, Pod, container, index and UUID of the device."""
     share: Share
     sums: DeviceSums | None
-    """None if the region cannot be read."""
+    """None if the region cannot be read, or without a library if the driver does not say it."""
     processes: int | None
     idle_seconds: float | None
     """Since the container's last launch; None before the first."""
@@ -61,6 +63,8 @@ class ShownDevice:
     """Whether launches wait for a container of higher priority; None if the region cannot be read."""
     driver: DriverUse | None = None
     """What the driver counts; None if that is unknown."""
+    has_library: bool = True
+    """Whether a library counts; if not, `sums` has only the total and the device time, as the driver counts them."""
 
     @property
     def memory_limit_bytes(self) -> int:
@@ -77,19 +81,23 @@ def shown_devices(observation: Observation) -> Iterator[ShownDevice]:
             if container not in pod.shown or key not in grants:
                 continue
             usage = observation.usages.get(key, _UNUSED)
-            is_known = key not in observation.refused
+            has_library = key not in observation.unpreloaded
+            is_known = has_library and key not in observation.refused
             last = usage.last_kernel_seconds
             idle_seconds = None if last is None else max(0.0, observation.now_seconds - last)
             for index, share in enumerate(_in_order(grants[key].shares, observation.device_order)):
+                driver = _driver_use(observation.driver_uses, share.uuid, key)
+                read = usage.devices.get(share.uuid, _NO_USE) if is_known else None
                 yield ShownDevice(
                     labels=(pod.namespace, pod.name, container, str(index), share.uuid),
                     share=share,
-                    sums=usage.devices.get(share.uuid, _NO_USE) if is_known else None,
+                    sums=read if has_library else _counted(driver),
                     processes=usage.processes if is_known else None,
                     idle_seconds=idle_seconds,
                     records=usage.records.get(share.uuid),
                     is_blocked=usage.is_blocked if is_known else None,
-                    driver=_driver_use(observation.driver_uses, share.uuid, key),
+                    driver=driver,
+                    has_library=has_library,
                 )
 
 
@@ -114,6 +122,13 @@ def mig_instances(observation: Observation) -> Iterator[tuple[Labels, Labels]]:
 
 def _driver_use(uses: Mapping[str, DeviceUses], uuid: str, key: ContainerKey) -> DriverUse | None:
     return uses[uuid].of(key) if uuid in uses else None
+
+
+def _counted(driver: DriverUse | None) -> DeviceSums | None:
+    """Return what the driver counts in the place of a library; None if it does not say it."""
+    if driver is None or driver.used_bytes is None:
+        return None
+    return DeviceSums(total=driver.used_bytes, sm=round(100 * (driver.busy_ratio or 0.0)))
 
 
 def _in_order(shares: tuple[Share, ...], order: Mapping[str, int]) -> list[Share]:

@@ -63,6 +63,12 @@ def used(name: str) -> Callable[[ShownDevice], float | None]:
     return lambda shown: None if shown.sums is None else read(shown.sums)
 
 
+def part(name: str) -> Callable[[ShownDevice], float | None]:
+    """Return the function that reads *name*, a part of the memory that only a library counts."""
+    read = used(name)
+    return lambda shown: read(shown) if shown.has_library else None
+
+
 HOST_FAMILIES = (
     HostFamily(
         "hami_host_gpu_memory_used_bytes",
@@ -111,17 +117,17 @@ SHARE_FAMILIES = (
     ShareFamily(
         "hami_vgpu_memory_context_bytes",
         "Device memory of the container's contexts, in bytes",
-        used("context"),
+        part("context"),
     ),
     ShareFamily(
         "hami_vgpu_memory_module_bytes",
         "Device memory of the container's modules, in bytes",
-        used("module"),
+        part("module"),
     ),
     ShareFamily(
         "hami_vgpu_memory_buffer_bytes",
         "Device memory the container's programs allocated, in bytes",
-        used("data"),
+        part("data"),
     ),
 )
 

@@ -68,6 +68,7 @@ class Monitor:
             pods=self._pods.shown(),
             usages=usages,
             refused=frozenset(self.rounds.regions.refusals),
+            unpreloaded=self.rounds.unpreloaded(),
             host_devices=self.driver.devices,
             device_order=self.driver.order,
             driver_uses=self._driver_uses(),

@@ -43,6 +43,8 @@ class Rounds:
         self._last_end_seconds = monotonic_seconds()
         self._scan_problem: str | None = None
         self._removal_problem = ""
+        self._records_problem = ""
+        self._unpreloaded: frozenset[ContainerKey] = frozenset()
         self._odd_names: tuple[str, ...] = ()
 
     async def run(self) -> None:
@@ -75,8 +77,16 @@ class Rounds:
         return self.regions.usages(grants_of(self._pods.shown()))
 
     def unpreloaded(self) -> frozenset[ContainerKey]:
-        """Return the containers that the device plugin started without the library. Raises: OSError."""
-        return self._directories.unpreloaded()
+        """Return the containers that the device plugin started without the library, as they could be read last."""
+        try:
+            self._unpreloaded = self._directories.unpreloaded()
+        except OSError as error:
+            if not self._records_problem:
+                logger.warning("It is unknown which containers have no library", error=str(error))
+            self._records_problem = str(error)
+        else:
+            self._records_problem = ""
+        return self._unpreloaded
 
     def live(self) -> str | None:
         """Return None while rounds end in time, else the problem."""

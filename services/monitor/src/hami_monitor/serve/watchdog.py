@@ -64,7 +64,6 @@ class Watchdog:
         self._seen = Seen()
         self._found: Counter[Kind] = Counter()
         self._reported: Mapping[Finding, float] = {}
-        self._last_unpreloaded: frozenset[ContainerKey] = frozenset()
         self._problems: dict[str, str] = {}
         """What the kernel does not answer now, by what was asked."""
         self._is_active = config.has_watchdog and processes.has_nodes_pids
@@ -103,7 +102,7 @@ class Watchdog:
             self.processes = {}
             return {}
         regions = self._regions()
-        granted, owners = grants(self._pods.shown(), self._unpreloaded()), self._pods.owners()
+        granted, owners = grants(self._pods.shown(), self._rounds.unpreloaded()), self._pods.owners()
         self.processes = await self._processes.find(pids)
         found = uses(devices, self.processes, owners, self._exempt)
         limited = sorted({use.process.program.pid for use in with_library(found, granted)})
@@ -115,16 +114,6 @@ class Watchdog:
             self._report_problem("mappings", "")
             found = uses(devices, processes, owners, self._exempt)
         return find(found, granted, regions)
-
-    def _unpreloaded(self) -> frozenset[ContainerKey]:
-        """Return the containers without the library, as read last."""
-        try:
-            self._last_unpreloaded = self._rounds.unpreloaded()
-        except OSError as error:
-            self._report_problem("records", str(error))
-        else:
-            self._report_problem("records", "")
-        return self._last_unpreloaded
 
     def _regions(self) -> Regions:
         usages = self._rounds.usages()
