@@ -28,11 +28,11 @@ def a_share(pod: str, namespace: str = "default", **fields: Any) -> Json:
         "corePercent": 25,
         "holds": True,
         "usedMemoryMib": 2000,
-        "limitMemoryMib": 3000,
         "usedCorePercent": 11.5,
         "throttledSeconds": 0.0,
     }
-    return share | fields
+    share |= fields
+    return {"limitMemoryMib": share["memoryMib"], **share}
 
 
 def a_device(node: str, index: int, *shares: Json, **fields: Any) -> Json:

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from testbed.webpage import plain
+
 from .page import Page, Told
 from .pictures import NOW, Json, a_cluster, a_device, a_node, a_picture, a_share, a_waiting_pod
 
@@ -76,8 +78,9 @@ def test_page_of_a_running_pod_has_its_shares_and_its_use_over_time(page: Page) 
 
     assert ["main", "node-a", "0 · NVIDIA A100-SXM4-40GB", "12 000", "2 000", "", "25 %", "12 %", ""] == row
     page.eventually(lambda: "since this page was opened" in page.text('[aria-label="use over time"]'))
-    chart = page.find(".chart").accessible_name
-    assert "memory in use, 2.0\N{NO-BREAK SPACE}GiB at the end, 11.7\N{NO-BREAK SPACE}GiB granted" == chart
+    assert ["memory, 2.0 GiB at the end, 11.7 GiB granted", "compute, 12 % at the end, 25 % granted"] == [
+        plain(chart.accessible_name) for chart in page.all(".chart")
+    ]
 
 
 def test_a_pod_that_is_gone_is_said_to_be_gone(page: Page) -> None:

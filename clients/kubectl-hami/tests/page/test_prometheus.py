@@ -10,16 +10,21 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from kubectl_hami.page.prometheus import BYTES_LIMIT, PrometheusError, query, series
+from kubectl_hami.page.history import Use
+from kubectl_hami.page.prometheus import BUSY, BYTES_LIMIT, MEMORY, PrometheusError, query, series
 
 MIB = 1 << 20
 
 
 class Prometheus(HTTPServer):
-    """A server that answers every query with the same bytes."""
+    """A server that answers each query by its metric, and all others with the same bytes."""
 
     answer = b""
-    asked = ""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.answers: dict[str, bytes] = {}
+        self.asked: list[str] = []
 
     @property
     def url(self) -> str:
@@ -31,10 +36,11 @@ class _Handler(BaseHTTPRequestHandler):
     server: Prometheus
 
     def do_GET(self) -> None:
-        self.server.asked = self.path
+        self.server.asked.append(self.path)
         self.send_response(200)
         self.end_headers()
-        self.wfile.write(self.server.answer)
+        answers = (answer for metric, answer in self.server.answers.items() if metric in self.path)
+        self.wfile.write(next(answers, self.server.answer))
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name in the standard library
         pass
@@ -43,7 +49,7 @@ class _Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def prometheus() -> Iterator[Prometheus]:
     """A running server."""
-    server = Prometheus(("127.0.0.1", 0), _Handler)
+    server = Prometheus()
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     yield server
@@ -51,17 +57,24 @@ def prometheus() -> Iterator[Prometheus]:
     server.server_close()
 
 
-def test_series_of_a_pod_is_its_memory_in_mib(prometheus: Prometheus) -> None:
-    """Six hours up to now, one value a minute, summed over containers and devices."""
-    values = [[40.0, str(3 * MIB)], [100.0, str(5 * MIB)]]
-    prometheus.answer = json.dumps({"status": "success", "data": {"result": [{"values": values}]}}).encode()
+def values(*pairs: tuple[float, float]) -> bytes:
+    """Return an answer with one series."""
+    found = [{"values": [[time, str(value)] for time, value in pairs]}]
+    return json.dumps({"status": "success", "data": {"result": found}}).encode()
+
+
+def test_series_of_a_pod_is_its_memory_in_mib_and_its_device_time_in_percent(prometheus: Prometheus) -> None:
+    """Six hours up to now, one value a minute, summed over containers and devices; what is missing is unknown."""
+    prometheus.answers = {MEMORY: values((40, 3 * MIB), (100, 5 * MIB)), BUSY: values((100, 0.25), (160, 0.5))}
 
     found = series(prometheus.url, "team-a", "train", now=30000.0)
 
-    asked = parse_qs(urlsplit(prometheus.asked).query)
-    assert ((40.0, 100.0), (3.0, 5.0), "from Prometheus") == (found.times, found.used_mib, found.source)
-    assert "/api/v1/query_range" == urlsplit(prometheus.asked).path
-    assert (["8400.0"], ["30000.0"], ["60"]) == (asked["start"], asked["end"], asked["step"])
+    asked = [urlsplit(path) for path in prometheus.asked]
+    options = parse_qs(asked[0].query)
+    assert ((40.0, 100.0, 160.0), "from Prometheus") == (found.times, found.source)
+    assert (Use(3.0, None), Use(5.0, 25.0), Use(None, 50.0)) == found.uses
+    assert ["/api/v1/query_range"] * 2 == [one.path for one in asked]
+    assert (["8400.0"], ["30000.0"], ["60"]) == (options["start"], options["end"], options["step"])
 
 
 def test_a_pod_that_prometheus_does_not_know_has_no_history(prometheus: Prometheus) -> None:
@@ -97,5 +110,5 @@ def test_a_prometheus_that_is_not_there_is_one_sentence() -> None:
 def test_names_are_quoted_in_the_query() -> None:
     """A name cannot end its string."""
     assert 'sum(hami_vgpu_memory_used_bytes{namespace="a\\"} or up{x=\\"",pod="p\\\\\\n"})' == query(
-        'a"} or up{x="', "p\\\n"
+        MEMORY, 'a"} or up{x="', "p\\\n"
     )

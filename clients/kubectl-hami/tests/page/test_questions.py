@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hamicommon.errors import HamiError
-from kubectl_hami.page.history import History, Series
+from kubectl_hami.page.history import History, Series, Use
 from kubectl_hami.page.questions import Questions
 
 from .page import Told
@@ -36,10 +36,19 @@ def asked(told: Told, clock: Clock, **more: Any) -> Questions:
     return Questions(told.read_picture, told.read_explanation, told.read_events, clock=clock, **more)
 
 
-def a_pod_that_uses(*used_mib: int | None) -> dict[str, Any]:
-    """Return a picture of one Pod with a share for each amount."""
-    shares = [a_share("train", container=f"c{place}", usedMemoryMib=used) for place, used in enumerate(used_mib)]
+def a_pod_that_uses(*uses: tuple[int | None, float | None]) -> dict[str, Any]:
+    """Return a picture of one Pod with a share for each pair of MiB and percent."""
+    shares = [
+        a_share("train", container=f"c{place}", usedMemoryMib=used_mib, usedCorePercent=used_percent)
+        for place, (used_mib, used_percent) in enumerate(uses)
+    ]
     return a_picture(a_node("node-a", a_device("node-a", 0, *shares)))
+
+
+def memory(pod: str, history: History) -> list[tuple[float, float | None]]:
+    """Return times and memory of *pod*."""
+    found = history.of(pod)
+    return [(time, use.memory_mib) for time, use in zip(found.times, found.uses, strict=True)]
 
 
 def test_several_windows_share_a_picture_until_it_is_old(told: Told, clock: Clock) -> None:
@@ -56,8 +65,8 @@ def test_several_windows_share_a_picture_until_it_is_old(told: Told, clock: Cloc
 def test_use_over_time_is_what_the_pictures_showed(told: Told, clock: Clock) -> None:
     """The sum over a Pod's shares. One that nothing measured counts nothing; where none is known there is a gap."""
     questions = asked(told, clock)
-    for used in ((100, 20), (150, None), (None, None), (90, 10)):
-        told.picture = a_pod_that_uses(*used)
+    for uses in ([(100, 5), (20, 7)], [(150, None), (None, None)], [(None, None)] * 2, [(90, 1.5), (10, 2)]):
+        told.picture = a_pod_that_uses(*uses)
         questions.picture()
         clock.now += 5
 
@@ -66,7 +75,9 @@ def test_use_over_time_is_what_the_pictures_showed(told: Told, clock: Clock) -> 
     assert {
         "times": [1000, 1005, 1010, 1015],
         "usedMib": [120, 150, None, 100],
+        "usedPercent": [12, None, None, 3.5],
         "grantedMib": 6000,
+        "grantedPercent": 50,
         "source": "since this page was opened",
     } == history
 
@@ -89,34 +100,35 @@ def test_each_part_of_a_story_may_fail_alone(told: Told, clock: Clock) -> None:
     } == story
 
 
-def test_history_is_a_ring(clock: Clock) -> None:
+def test_history_is_a_ring() -> None:
     """The oldest samples go."""
     history = History(samples=3)
     for number in range(5):
-        history.record(number, {"a/b": number * 10})
+        history.record(number, {"a/b": Use(number * 10, None)})
 
-    assert ((2, 3, 4), (20, 30, 40)) == (history.of("a/b").times, history.of("a/b").used_mib)
+    assert [(2, 20), (3, 30), (4, 40)] == memory("a/b", history)
 
 
 def test_history_begins_with_the_first_known_sample_and_forgets_pods_that_are_gone() -> None:
-    """A Pod that has ended for a whole ring costs nothing any more."""
+    """A Pod that has ended for a whole ring costs nothing any more, and another has its place."""
     history = History(samples=3, pods=1)
     history.record(0, {})
-    history.record(1, {"a/b": 7})
-    assert ((1,), (7,)) == (history.of("a/b").times, history.of("a/b").used_mib)
+    history.record(1, {"a/b": Use(7, 1)})
+    history.record(2, {})
+    assert [(1, 7), (2, None)] == memory("a/b", history)
 
-    for number in range(2, 8):
+    for number in range(3, 7):
         history.record(number, {})
-    history.record(8, {"c/d": 1})
+    history.record(7, {"c/d": Use(1, 1)})
 
-    assert () == history.of("a/b").times
-    assert (8,) == history.of("c/d").times
+    assert [] == memory("a/b", history)
+    assert [(7, 1)] == memory("c/d", history)
 
 
 def test_history_of_more_pods_than_it_holds_is_left_out() -> None:
     """The number of Pods bounds the memory."""
     history = History(samples=3, pods=1)
 
-    history.record(0, {"a/b": 1, "c/d": 2})
+    history.record(0, {"a/b": Use(1, 1), "c/d": Use(2, 2)})
 
-    assert [(0,), ()] == [history.of("a/b").times, history.of("c/d").times]
+    assert [[(0, 1)], []] == [memory("a/b", history), memory("c/d", history)]

@@ -1,21 +1,30 @@
 """
 The use of each Pod over time, since the page was opened.
 
-Its memory is bounded: a ring of samples for each Pod, and at most POD_LIMIT Pods. Knows neither clock nor cluster.
+Its memory is bounded: two rings of samples for each Pod, and at most POD_LIMIT Pods. Knows neither clock nor cluster.
 """
 
 import math
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from itertools import dropwhile
+from typing import Final, NamedTuple
 
 SAMPLE_LIMIT: Final = 720
 """Samples that are kept: an hour, where one is taken every five seconds."""
-POD_LIMIT: Final = 20_000
-"""Pods that are remembered, 3 KiB each. Those seen later have no history."""
+POD_LIMIT: Final = 10_000
+"""Pods that are remembered, 6 KiB each. Those seen later have no history."""
 
-UNKNOWN: Final = math.nan
+_UNKNOWN: Final = math.nan
+
+
+class Use(NamedTuple):
+    """What a Pod uses at one moment, over all its shares; None where nothing measured it."""
+
+    memory_mib: float | None
+    core_percent: float | None
+    """Device time, in percent of one device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +33,8 @@ class Series:
 
     times: tuple[float, ...]
     """Seconds since 1970, ascending."""
-    used_mib: tuple[float | None, ...]
-    """One a time; None where nothing measured it."""
+    uses: tuple[Use, ...]
+    """One for each time."""
     source: str
     """A few words for people: where this comes from."""
 
@@ -34,35 +43,48 @@ class History:
     """A ring of samples."""
 
     def __init__(self, samples: int = SAMPLE_LIMIT, pods: int = POD_LIMIT) -> None:
-        self._times = array("d", [UNKNOWN]) * samples
-        self._used: dict[str, array[float]] = {}
+        self._times = array("d", [_UNKNOWN]) * samples
+        self._uses: dict[str, tuple[array[float], array[float]]] = {}
         self._pod_limit = pods
         self._count = 0
 
-    def record(self, now: float, used_mib: Mapping[str, float | None]) -> None:
+    def record(self, now: float, uses: Mapping[str, Use]) -> None:
         """Add a sample: what each Pod, by `namespace/name`, uses *now*."""
         size = len(self._times)
         slot = self._count % size
         self._times[slot] = now
-        for pod in [pod for pod in self._used if pod not in used_mib]:
-            self._used[pod][slot] = UNKNOWN
-            if self._count % size == 0 and all(map(math.isnan, self._used[pod])):
-                del self._used[pod]
-        for pod, used in used_mib.items():
-            ring = self._used.get(pod)
-            if ring is None:
-                if len(self._used) >= self._pod_limit:
-                    continue
-                ring = self._used[pod] = array("f", [UNKNOWN]) * size
-            ring[slot] = UNKNOWN if used is None else used
+        if slot == 0:
+            self._forget()
+        for pod in self._uses.keys() - uses.keys():
+            self._put(pod, slot, Use(None, None))
+        for pod, use in uses.items():
+            if pod not in self._uses and len(self._uses) < self._pod_limit:
+                self._uses[pod] = array("f", [_UNKNOWN]) * size, array("f", [_UNKNOWN]) * size
+            if pod in self._uses:
+                self._put(pod, slot, use)
         self._count += 1
 
     def of(self, pod: str) -> Series:
         """Return the samples of *pod* from its first known one on; none if it has none."""
-        ring = self._used.get(pod)
-        size = len(self._times)
-        order = [number % size for number in range(max(0, self._count - size), self._count)] if ring else []
-        while ring and order and math.isnan(ring[order[0]]):
-            order.pop(0)
-        used = tuple(None if ring is None or math.isnan(ring[slot]) else round(ring[slot], 1) for slot in order)
-        return Series(tuple(self._times[slot] for slot in order), used, "since this page was opened")
+        found: list[tuple[float, Use]] = []
+        if pod in self._uses:
+            size = len(self._times)
+            order = (number % size for number in range(max(0, self._count - size), self._count))
+            rings = self._uses[pod]
+            found = [(self._times[slot], Use(*(_known(ring[slot]) for ring in rings))) for slot in order]
+        kept = list(dropwhile(lambda sample: sample[1] == (None, None), found))
+        return Series(tuple(time for time, _ in kept), tuple(use for _, use in kept), "since this page was opened")
+
+    def _put(self, pod: str, slot: int, use: Use) -> None:
+        for ring, value in zip(self._uses[pod], use, strict=True):
+            ring[slot] = _UNKNOWN if value is None else value
+
+    def _forget(self) -> None:
+        """Forget the Pods of which no sample is left."""
+        gone = [pod for pod, rings in self._uses.items() if all(math.isnan(value) for ring in rings for value in ring)]
+        for pod in gone:
+            del self._uses[pod]
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else round(value, 1)

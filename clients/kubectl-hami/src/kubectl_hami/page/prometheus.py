@@ -11,9 +11,10 @@ import urllib.request
 from typing import Any, Final
 
 from hamicommon.errors import HamiError
-from kubectl_hami.page.history import Series
+from kubectl_hami.page.history import Series, Use
 
-METRIC: Final = "hami_vgpu_memory_used_bytes"
+MEMORY: Final = "hami_vgpu_memory_used_bytes"
+BUSY: Final = "hami_share_busy_ratio"
 SPAN_SECONDS: Final = 6 * 3600
 STEP_SECONDS: Final = 60
 TIMEOUT_SECONDS: Final = 5.0
@@ -25,14 +26,14 @@ class PrometheusError(HamiError):
     """Prometheus gave no history; the message says why."""
 
 
-def query(namespace: str, pod: str) -> str:
+def query(metric: str, namespace: str, pod: str) -> str:
     """
-    Return the PromQL for the memory that a Pod uses, in bytes.
+    Return the PromQL for the sum of *metric* over the shares of a Pod.
 
-    >>> query("team-a", "train")
-    'sum(hami_vgpu_memory_used_bytes{namespace="team-a",pod="train"})'
+    >>> query(BUSY, "team-a", "train")
+    'sum(hami_share_busy_ratio{namespace="team-a",pod="train"})'
     """
-    return f"sum({METRIC}{{namespace={_quoted(namespace)},pod={_quoted(pod)}}})"
+    return f"sum({metric}{{namespace={_quoted(namespace)},pod={_quoted(pod)}}})"
 
 
 def series(server: str, namespace: str, pod: str, now: float) -> Series:
@@ -41,7 +42,16 @@ def series(server: str, namespace: str, pod: str, now: float) -> Series:
 
     Raises: PrometheusError.
     """
-    asked = {"query": query(namespace, pod), "start": now - SPAN_SECONDS, "end": now, "step": STEP_SECONDS}
+    memory = _values(server, query(MEMORY, namespace, pod), now)
+    busy = _values(server, query(BUSY, namespace, pod), now)
+    times = sorted(memory.keys() | busy.keys())
+    uses = (Use(_scaled(memory.get(time), 1 / _MIB), _scaled(busy.get(time), 100)) for time in times)
+    return Series(tuple(times), tuple(uses), "from Prometheus")
+
+
+def _values(server: str, promql: str, now: float) -> dict[float, float]:
+    """Return the answer to a query, by time."""
+    asked = {"query": promql, "start": now - SPAN_SECONDS, "end": now, "step": STEP_SECONDS}
     url = f"{server.rstrip('/')}/api/v1/query_range?{urllib.parse.urlencode(asked)}"
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as answer:
@@ -56,10 +66,13 @@ def series(server: str, namespace: str, pod: str, now: float) -> Series:
         raise PrometheusError(f"Prometheus at {server} does not answer as Prometheus does: {error!r}") from error
 
 
-def _read(answer: Any) -> Series:
+def _read(answer: Any) -> dict[float, float]:
     found = answer["data"]["result"]
-    values = [(float(time), float(value) / _MIB) for time, value in (found[0]["values"] if found else ())]
-    return Series(tuple(time for time, _ in values), tuple(round(mib, 1) for _, mib in values), "from Prometheus")
+    return {float(time): float(value) for time, value in (found[0]["values"] if found else ())}
+
+
+def _scaled(value: float | None, factor: float) -> float | None:
+    return None if value is None else round(value * factor, 1)
 
 
 def _quoted(text: str) -> str:

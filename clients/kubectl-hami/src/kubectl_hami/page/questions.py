@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hamicommon.errors import HamiError
-from kubectl_hami.page.history import History, Series
+from kubectl_hami.page.history import History, Series, Use
 
 Json = Any
 REFRESH_SECONDS = 5.0
@@ -38,7 +38,8 @@ class Questions:
     _history: History = field(default_factory=History)
     _picture: bytes = b""
     _read_at: float = -1e18
-    _granted_mib: dict[str, int] = field(default_factory=dict)
+    _granted: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """MiB and percent, by Pod."""
 
     def picture(self) -> bytes:
         """Return the picture as JSON, at most `refresh_seconds` old. Raises: HamiError."""
@@ -75,25 +76,34 @@ class Questions:
             return self._history.of(f"{namespace}/{name}")
 
     def _shape(self, pod: str, series: Series) -> Json:
+        granted_mib, granted_percent = self._granted.get(pod, (0, 0))
         return {
             "times": series.times,
-            "usedMib": series.used_mib,
-            "grantedMib": self._granted_mib.get(pod, 0),
+            "usedMib": [use.memory_mib for use in series.uses],
+            "usedPercent": [use.core_percent for use in series.uses],
+            "grantedMib": granted_mib,
+            "grantedPercent": granted_percent,
             "source": series.source,
         }
 
     def _keep(self, picture: Mapping[str, Json], now: float) -> None:
         """Add what each Pod uses to the history."""
-        used: dict[str, float | None] = {}
-        granted: dict[str, int] = {}
-        for node in picture["nodes"]:
-            for share in (share for device in node["devices"] for share in device["shares"] if share["holds"]):
-                pod = f"{share['namespace']}/{share['pod']}"
-                granted[pod] = granted.get(pod, 0) + share["memoryMib"]
-                measured = share["usedMemoryMib"]
-                if measured is not None:
-                    used[pod] = (used.get(pod) or 0) + measured
-                else:
-                    used.setdefault(pod, None)
-        self._granted_mib = granted
-        self._history.record(now, used)
+        shares: dict[str, list[Mapping[str, Json]]] = {}
+        for device in (device for node in picture["nodes"] for device in node["devices"]):
+            for share in device["shares"]:
+                if share["holds"]:
+                    shares.setdefault(f"{share['namespace']}/{share['pod']}", []).append(share)
+        self._granted = {
+            pod: (sum(one["memoryMib"] for one in held), sum(one["corePercent"] for one in held))
+            for pod, held in shares.items()
+        }
+        self._history.record(
+            now,
+            {pod: Use(_sum(held, "usedMemoryMib"), _sum(held, "usedCorePercent")) for pod, held in shares.items()},
+        )
+
+
+def _sum(shares: Sequence[Mapping[str, Json]], name: str) -> float | None:
+    """Return the sum of a measurement over *shares*, None if nothing measured any."""
+    known = [float(share[name]) for share in shares if share[name] is not None]
+    return sum(known) if known else None

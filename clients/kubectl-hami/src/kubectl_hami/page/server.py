@@ -66,6 +66,8 @@ def serve(questions: Questions, port: int = 0) -> tuple[ThreadingHTTPServer, Gat
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 64
+    """A browser asks for all files at once; what finds no place would wait a second."""
     questions: Questions
     static: Mapping[str, Answer]
     gate: Gate

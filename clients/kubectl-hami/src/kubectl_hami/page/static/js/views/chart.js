@@ -1,72 +1,94 @@
 // Draws use over time against the grant, as SVG. Knows nothing of Pods.
 
 import { element } from "../dom.js";
-import { clock, memory } from "../units.js";
+import { clock } from "../units.js";
 
-const WIDTH = 720;
+const WIDTH = 540;
 const HEIGHT = 180;
-const LEFT = 70;
+const LEFT = 72;
+const RIGHT = WIDTH - 8;
 const BOTTOM = 24;
-const TOP = 12;
-const TICKS = 4;
+const TOP = 24;
+const LEVELS = 4;
 
-/** Return a chart of a history: `times` in seconds since 1970, `usedMib` with null for gaps, `grantedMib`. */
-export function chart({ times, usedMib, grantedMib }) {
-    const known = usedMib.filter((value) => value !== null);
-    const highest = Math.max(grantedMib, ...known, 1) * 1.08;
-    const from = times[0];
-    const length = Math.max(1, times.at(-1) - from);
-    const x = (time) => LEFT + ((WIDTH - LEFT - 8) * (time - from)) / length;
-    const y = (mib) => TOP + (HEIGHT - TOP - BOTTOM) * (1 - mib / highest);
-    const last = known.at(-1);
-    const label = `memory in use, ${last === undefined ? "unknown" : memory(last)} at the end, ${memory(grantedMib)} granted`;
+/**
+ * Return a chart.
+ *
+ * times    in seconds since 1970
+ * values   one for each time, null where unknown
+ * limit    what was granted; 0 is no limit
+ * name     of what is used
+ * write    returns a value as a person reads it
+ */
+export function chart({ times, values, limit, name, write }) {
+    const known = values.filter((value) => value !== null);
+    const highest = 1.08 * Math.max(limit, ...known, 1);
+    const [from, to] = [times[0], Math.max(times.at(-1), times[0] + 1)];
+    const x = (time) => LEFT + ((RIGHT - LEFT) * (time - from)) / (to - from);
+    const y = (value) => TOP + (HEIGHT - TOP - BOTTOM) * (1 - value / highest);
     return element(
         "svg",
-        { class: "chart", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": label },
-        levels(highest).map((mib) => [
-            element("line", { class: "rule", x1: LEFT, x2: WIDTH - 8, y1: y(mib), y2: y(mib) }),
-            element("text", { class: "tick", x: LEFT - 8, y: y(mib) + 4, "text-anchor": "end" }, memory(mib)),
-        ]),
-        [0, 0.5, 1].map((part, place) =>
-            element(
-                "text",
-                {
-                    class: "tick",
-                    x: x(from + part * length),
-                    y: HEIGHT - 6,
-                    "text-anchor": ["start", "middle", "end"][place],
-                },
-                clock((from + part * length) * 1000),
-            ),
-        ),
-        element("line", { class: "grant", x1: LEFT, x2: WIDTH - 8, y1: y(grantedMib), y2: y(grantedMib) }),
-        element("text", { class: "tick", x: WIDTH - 8, y: y(grantedMib) - 4, "text-anchor": "end" }, "granted"),
-        element("path", { class: "use", d: line(times, usedMib, x, y) }),
-        known.length === 1
-            ? element("circle", {
-                  class: "use",
-                  cx: x(times[usedMib.findIndex((value) => value !== null)]),
-                  cy: y(known[0]),
-                  r: 3,
-              })
-            : null,
+        {
+            class: "chart",
+            viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
+            role: "img",
+            "aria-label": inWords(name, known, limit, write),
+        },
+        element("text", { class: "tick", x: 8, y: 15 }, name),
+        levels(highest).map((value) => level(value, y(value), write)),
+        [from, (from + to) / 2, to].map((time, place) => moment(time, x(time), ["start", "middle", "end"][place])),
+        limit > 0 ? grant(y(limit)) : null,
+        element("path", { class: "use", d: line(times, values, x, y) }),
+        dots(times, values, x, y),
     );
 }
 
+function inWords(name, known, limit, write) {
+    const last = known.length ? write(known.at(-1)) : "unknown";
+    return `${name}, ${last} at the end, ${limit > 0 ? `${write(limit)} granted` : "no limit"}`;
+}
+
+function level(value, height, write) {
+    return [
+        element("line", { class: "rule", x1: LEFT, x2: RIGHT, y1: height, y2: height }),
+        element("text", { class: "tick", x: LEFT - 8, y: height + 4, "text-anchor": "end" }, write(value)),
+    ];
+}
+
+function moment(time, place, anchor) {
+    return element("text", { class: "tick", x: place, y: HEIGHT - 6, "text-anchor": anchor }, clock(time * 1000));
+}
+
+function grant(height) {
+    return [
+        element("line", { class: "grant", x1: LEFT, x2: RIGHT, y1: height, y2: height }),
+        element("text", { class: "tick", x: RIGHT, y: height - 4, "text-anchor": "end" }, "granted"),
+    ];
+}
+
 function line(times, values, x, y) {
-    let isDown = false;
     return values
         .map((value, place) => {
-            const step =
-                value === null ? "" : `${isDown ? "L" : "M"}${x(times[place]).toFixed(1)} ${y(value).toFixed(1)}`;
-            isDown = value !== null;
-            return step;
+            if (value === null) return "";
+            const isDown = place > 0 && values[place - 1] !== null;
+            return `${isDown ? "L" : "M"}${x(times[place]).toFixed(1)} ${y(value).toFixed(1)}`;
         })
         .join("");
 }
 
+/** A value without a neighbour is no line. */
+function dots(times, values, x, y) {
+    return values.map((value, place) => {
+        const isAlone = value !== null && (values[place - 1] ?? null) === null && (values[place + 1] ?? null) === null;
+        return isAlone ? element("circle", { class: "use", cx: x(times[place]), cy: y(value), r: 3 }) : null;
+    });
+}
+
+/** Return the values with a rule: 1, 2 or 5 times a power of ten apart below 1000, powers of two above. */
 function levels(highest) {
-    const rough = highest / TICKS;
-    const size = 2 ** Math.round(Math.log2(rough));
+    const rough = highest / LEVELS;
+    const ten = 10 ** Math.floor(Math.log10(rough));
+    const round = [1, 2, 5, 10].map((times) => times * ten).find((size) => size >= rough);
+    const size = highest < 1000 ? round : 2 ** Math.round(Math.log2(rough));
     return Array.from({ length: Math.floor(highest / size) + 1 }, (_, place) => place * size);
 }

@@ -28,7 +28,9 @@ function changes(found) {
 
 function reasons(nodes) {
     if (!nodes.length) return null;
-    const items = nodes.slice(0, NODES_SHOWN).map((node) => element("li", {}, element("strong", {}, node.name), ` ${node.why}`));
+    const items = nodes
+        .slice(0, NODES_SHOWN)
+        .map((node) => element("li", {}, element("strong", {}, node.name), ` ${node.why}`));
     const more = nodes.length - items.length;
     return element(
         "details",

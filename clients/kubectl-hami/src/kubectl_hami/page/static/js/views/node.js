@@ -70,6 +70,7 @@ function columns(owners) {
 function facts(device) {
     const known = [
         device.id,
+        device.mode && `mode ${device.mode}`,
         `${memoryOf(device.grantedMemoryMib, device.memoryMib)} granted`,
         isKnown(device.usedMemoryMib) ? `${memory(device.usedMemoryMib)} used` : null,
         `${percent(device.grantedCorePercent)} of the compute granted`,

@@ -2,7 +2,7 @@
 
 import { element, sections } from "../dom.js";
 import { deviceLink } from "../route.js";
-import { clock, count, span } from "../units.js";
+import { clock, count, memory, percent, span } from "../units.js";
 import { badge } from "./bar.js";
 import { chart } from "./chart.js";
 import { explanation } from "./explanation.js";
@@ -72,14 +72,19 @@ function told(story, now) {
     ];
 }
 
-function use(history) {
-    const span_ = `from ${clock(history.times[0] * 1000)} to ${clock(history.times.at(-1) * 1000)}`;
+function use({ times, usedMib, usedPercent, grantedMib, grantedPercent, source }) {
+    const when = `from ${clock(times[0] * 1000)} to ${clock(times.at(-1) * 1000)}`;
     return element(
         "section",
         { "aria-label": "use over time" },
-        element("h2", {}, "Memory over time"),
-        chart(history),
-        element("p", { class: "facts" }, `${history.source}, ${span_}`),
+        element("h2", {}, "Use over time"),
+        element(
+            "div",
+            { class: "charts" },
+            chart({ times, values: usedMib, limit: grantedMib, name: "memory", write: memory }),
+            chart({ times, values: usedPercent, limit: grantedPercent, name: "compute", write: percent }),
+        ),
+        element("p", { class: "facts" }, `${source}, ${when}`),
     );
 }
 

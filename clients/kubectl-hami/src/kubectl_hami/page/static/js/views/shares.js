@@ -19,6 +19,12 @@ export function shareColumns(owners) {
         },
         { name: "Cores", isNumber: true, cell: (share) => (share.corePercent ? percent(share.corePercent) : "any") },
         { name: "Busy", isNumber: true, cell: (share) => percent(share.usedCorePercent) },
-        { name: "", cell: (share) => (share.isThrottled ? badge("warning", "throttled") : null) },
+        { name: "", cell: (share) => [share.isThrottled ? badge("warning", "throttled") : null, otherLimit(share)] },
     ];
+}
+
+/** A container whose real limit is not its grant needs somebody's attention; `kubectl hami grants` says more. */
+function otherLimit({ limitMemoryMib: limit, memoryMib: granted }) {
+    if (!isKnown(limit) || limit === granted) return null;
+    return badge("bad", limit === 0 ? "no limit" : `limit ${exact(limit)} MiB`);
 }
