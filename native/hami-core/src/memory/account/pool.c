@@ -46,7 +46,7 @@ static uint64_t steps[] = {FIRST_STEP, FIRST_STEP};
 /* Changes when numbers of the device's pools are stored, so that no older number is stored after a newer one. */
 static _Atomic uint64_t versions[HAMI_DEVICES_MAX];
 
-static _Atomic bool is_used;
+_Atomic bool hami_pools_are_used;
 
 static bool is_of_graphs(uint64_t pool)
 {
@@ -271,7 +271,7 @@ void hami_pool_know(uint64_t pool, int device)
 {
     struct hami_charge known, replaced = {.key = 0};
 
-    atomic_store(&is_used, true);
+    atomic_store(&hami_pools_are_used, true);
     pthread_mutex_lock(&mutex);
     if ((!hami_charges_find(&hami_pools, pool, &known) || known.kind != LIVE) &&
         hami_charges_put(&hami_pools, (struct hami_charge){.key = pool, .device = (int16_t)device, .references = 1}, &replaced) &&
@@ -304,7 +304,7 @@ bool hami_pools_trim(int device)
     struct hami_charge pool;
     bool is_anything = false;
 
-    if (!atomic_load_explicit(&is_used, memory_order_relaxed))
+    if (!atomic_load_explicit(&hami_pools_are_used, memory_order_relaxed))
         return false;
     while (hami_charges_next(&hami_pools, &cursor, &pool))
         if (pool.device == device)
@@ -320,27 +320,16 @@ static void refresh(uint64_t pool, enum purpose purpose)
         settle(&call);
 }
 
-void hami_pools_refresh(void)
+void hami_pools_refresh_used(int device)
 {
     struct hami_charges_cursor cursor = {0};
     struct hami_charge pool;
 
-    if (__builtin_expect(!atomic_load_explicit(&is_used, memory_order_relaxed), 1) || hami_inside)
+    if (hami_inside)
         return;
     while (hami_charges_next(&hami_pools, &cursor, &pool))
-        refresh(pool.key, ASK_ALONE);
-}
-
-void hami_pools_refresh_device(int device)
-{
-    struct hami_charges_cursor cursor = {0};
-    struct hami_charge pool;
-
-    if (__builtin_expect(!atomic_load_explicit(&is_used, memory_order_relaxed), 1) || hami_inside)
-        return;
-    while (hami_charges_next(&hami_pools, &cursor, &pool))
-        if (pool.device == device)
-            refresh(pool.key, ASK);
+        if (device < 0 || pool.device == device)
+            refresh(pool.key, device < 0 ? ASK_ALONE : ASK);
 }
 
 /*
@@ -507,7 +496,7 @@ void hami_pools_end_device(int device, void (*discharge)(const struct hami_charg
     struct hami_charges_cursor cursor = {0};
     struct hami_charge pool;
 
-    if (!atomic_load(&is_used))
+    if (!atomic_load(&hami_pools_are_used))
         return;
     while (hami_charges_next(&hami_pools, &cursor, &pool))
         if (pool.device == device)
@@ -519,5 +508,5 @@ void hami_pools_forget(void)
 {
     pthread_mutex_init(&mutex, NULL);
     calls = NULL;
-    atomic_store(&is_used, false);
+    atomic_store(&hami_pools_are_used, false);
 }

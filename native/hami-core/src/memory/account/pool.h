@@ -11,6 +11,7 @@
 #ifndef HAMI_POOL_H
 #define HAMI_POOL_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -60,13 +61,28 @@ void hami_pools_end_device(int device, void (*discharge)(const struct hami_charg
  * Read again what the pools have reserved: all from which no thread takes memory now, or all of a region device. Costs one load
  * while the process uses no pools.
  */
-void hami_pools_refresh(void);
-void hami_pools_refresh_device(int device);
+static inline void hami_pools_refresh(void);
+static inline void hami_pools_refresh_device(int device);
 
 /* Make the pools of a region device give up what they do not use. Returns true if that was anything. */
 bool hami_pools_trim(int device);
 
 /* Forget the parent's pools, in a forked child. */
 void hami_pools_forget(void);
+
+/* What the two functions above do in a process that uses pools. Device -1 is any. */
+extern _Atomic bool hami_pools_are_used;
+void hami_pools_refresh_used(int device);
+
+static inline void hami_pools_refresh_device(int device)
+{
+    if (__builtin_expect(atomic_load_explicit(&hami_pools_are_used, memory_order_relaxed), 0))
+        hami_pools_refresh_used(device);
+}
+
+static inline void hami_pools_refresh(void)
+{
+    hami_pools_refresh_device(-1);
+}
 
 #endif
