@@ -23,12 +23,14 @@ PODS = 3
 MOMENTS_SECONDS = (0.0, 0.05, 0.2)
 PLUGIN = "hami_device_plugin"
 PLUGIN_STEPS = (
+    f"{PLUGIN}.adapters.regions:make_ahead",  # the container of a bound Pod gets its directory
+    f"{PLUGIN}.adapters.regions:_create",  # the directory gets a region
     f"{PLUGIN}.decide.cdi.spec:new_device",  # Allocate names the container's CDI device
-    f"{PLUGIN}.serve.identity:owner",  # PreStartContainer asks who owns the replicas
-    f"{PLUGIN}.adapters.regions:_renew",  # the container gets its directory
-    f"{PLUGIN}.adapters.regions:_create",  # the directory gets its region
-    f"{PLUGIN}.adapters.files:_new_temporary",  # the limits get a file
+    f"{PLUGIN}.serve.starts.identity:owner",  # PreStartContainer asks who owns the replicas
+    f"{PLUGIN}.adapters.regions:_use_spare",  # the region gets its name
+    f"{PLUGIN}.adapters.regions:_fill",  # the limits get their contents
     f"{PLUGIN}.adapters.cdi_files:write_spec",
+    "hamicommon.runtime.atomic_file:_new_temporary",  # the spec gets a file
     "pathlib:Path.replace",  # the spec gets its name
     "prometheus_client:Histogram.observe",  # the kubelet gets its answer
     f"{PLUGIN}.adapters.kube:NodeKube.patch_pod",  # the Pod is marked

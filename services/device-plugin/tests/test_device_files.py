@@ -11,7 +11,7 @@ from hami_device_plugin.config.arguments import parse_arguments
 from hami_device_plugin.config.loader import load
 from hami_device_plugin.config.settings import Config
 from hami_device_plugin.decide.cdi.strategy import Strategy
-from hami_device_plugin.serve.calls import ImexError, grant_policy
+from hami_device_plugin.serve.starts.calls import ImexError, grant_policy
 from hamicommon.config import Unreadable
 
 ENVVAR, NATIVE = Strategy(("envvar",), "configured"), Strategy(("cdi-cri",), "configured")

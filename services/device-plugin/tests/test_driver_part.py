@@ -25,8 +25,8 @@ from hami_device_plugin.decide.cdi.strategy import StrategyError
 from hami_device_plugin.decide.mode import Mode
 from hami_device_plugin.decide.pods import Pod
 from hami_device_plugin.metrics import Metrics
-from hami_device_plugin.serve import driver_part
-from hami_device_plugin.serve.driver_part import DriverPart
+from hami_device_plugin.serve.hardware import driver_part
+from hami_device_plugin.serve.hardware.driver_part import DriverPart
 from hamicommon.config import Unreadable
 
 IDENTITY = Mode("identity", "the runtime has CDI")

@@ -17,8 +17,8 @@ from hami_device_plugin.adapters.kube import NodeKube
 from hami_device_plugin.adapters.library import host_library
 from hami_device_plugin.decide.allocation import DEVICE_UUIDS, LOCK_DIRECTORY, Grant, GrantPolicy
 from hami_device_plugin.decide.enforcement import Enforcement
-from hami_device_plugin.serve import lock
-from hami_device_plugin.serve.lock import LockAllocator
+from hami_device_plugin.serve.starts import lock
+from hami_device_plugin.serve.starts.lock import LockAllocator
 from hamicommon.config import DeviceConfig
 from hamicommon.errors import HamiError
 from hamicommon.runtime.kube import Kube

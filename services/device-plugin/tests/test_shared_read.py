@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from hami_device_plugin.serve.shared_read import SharedRead
+from hami_device_plugin.serve.starts.shared_read import SharedRead
 
 
 class Source:

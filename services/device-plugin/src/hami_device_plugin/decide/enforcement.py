@@ -4,7 +4,7 @@ Decide who limits device memory, on a Node and for each of its containers.
 The driver limits a container's cgroup, for every program in it. The library limits the processes that load it. A MIG
 instance is limited by its GPU. Where the driver can, it limits memory, and the library limits compute, counts managed
 memory and shows the share.
-Neighbours: `serve.enforcement` finds out what the driver can, `identity` and `lock` ask for each container.
+Neighbours: `serve.hardware.enforcement` finds out what the driver can, `identity` and `lock` ask for each container.
 """
 
 from collections.abc import Mapping, Sequence

@@ -3,10 +3,8 @@ What the device plugin does: the sequences that read through adapters, decide, a
 
 `plugin` runs one `session` after another by `node_settings`. A session has these parts:
 
-- `card_loop` looks after the devices, and `driver` opens and closes the driver for it.
-- `calls` answers the kubelet, through `identity` or `lock`. `kubelet_loop` registers with the kubelet.
-- `ahead` makes the directories of containers before the kubelet calls.
-- `driver_part` describes the driver for CDI specs, `link_loop` rates the links between devices.
+- `hardware` follows the devices and the driver. While the driver is silent, `recorded` serves what the Node had.
+- `starts` answers the kubelet's calls. `kubelet_loop` registers with the kubelet.
 - `mig` has the MIG instances.
 - `node_loop` updates the Node and the host's files.
 

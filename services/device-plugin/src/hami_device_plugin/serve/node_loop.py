@@ -28,8 +28,8 @@ from hami_device_plugin.decide.enforcement import Enforcement
 from hami_device_plugin.decide.mode import Mode
 from hami_device_plugin.decide.pods import Pod
 from hami_device_plugin.metrics import Metrics
-from hami_device_plugin.serve.calls import Calls
-from hami_device_plugin.serve.link_loop import LinkLoop
+from hami_device_plugin.serve.hardware.link_loop import LinkLoop
+from hami_device_plugin.serve.starts.calls import Calls
 from hamicommon.errors import HamiError
 from hamicommon.model import Device
 from hamicommon.runtime import unpreloaded

@@ -16,7 +16,7 @@ import structlog
 from hami_device_plugin.adapters.nvml.mock import MockLibrary
 from hami_device_plugin.config.settings import Config
 from hami_device_plugin.metrics import Metrics
-from hami_device_plugin.serve.card_loop import Conditions
+from hami_device_plugin.serve.hardware.card_loop import Conditions
 from hami_device_plugin.serve.node_settings import NodeSettings
 from hami_device_plugin.serve.session import Session
 from hamicommon.errors import HamiError

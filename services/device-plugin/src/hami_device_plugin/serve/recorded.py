@@ -28,7 +28,7 @@ from hami_device_plugin.decide.cdi.spec import region_name
 from hami_device_plugin.decide.owner import OwnerError, owner
 from hami_device_plugin.decide.replicas.ids import replicas
 from hami_device_plugin.metrics import Metrics
-from hami_device_plugin.serve.driver import Driver
+from hami_device_plugin.serve.hardware.driver import Driver
 from hami_device_plugin.serve.kubelet_loop import KubeletLoop
 from hamicommon.errors import HamiError
 from hamicommon.model import Device

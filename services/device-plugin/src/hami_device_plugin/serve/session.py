@@ -35,20 +35,20 @@ from hami_device_plugin.decide.mig.offer import with_offers
 from hami_device_plugin.decide.mode import AUTO, IDENTITY, LOCK, Mode, choose, versions
 from hami_device_plugin.decide.replicas.ids import Replica, replicas
 from hami_device_plugin.metrics import Metrics
-from hami_device_plugin.serve.ahead import Ahead
-from hami_device_plugin.serve.calls import Calls, grant_policy
-from hami_device_plugin.serve.card_loop import CardLoop, Conditions
-from hami_device_plugin.serve.driver import Driver
-from hami_device_plugin.serve.driver_part import DriverPart
-from hami_device_plugin.serve.enforcement import find_enforcement
+from hami_device_plugin.serve.hardware.card_loop import CardLoop, Conditions
+from hami_device_plugin.serve.hardware.driver import Driver
+from hami_device_plugin.serve.hardware.driver_part import DriverPart
+from hami_device_plugin.serve.hardware.enforcement import find_enforcement
+from hami_device_plugin.serve.hardware.link_loop import LinkLoop
 from hami_device_plugin.serve.kubelet_loop import KubeletLoop
-from hami_device_plugin.serve.link_loop import LinkLoop
 from hami_device_plugin.serve.mig.instances import Instances, MigInstances
 from hami_device_plugin.serve.mig.locate import InstanceLocator
 from hami_device_plugin.serve.mig.static import InstanceResource, granted_instances
 from hami_device_plugin.serve.mig.wiring import mig_instances
 from hami_device_plugin.serve.node_loop import NodeLoop
 from hami_device_plugin.serve.recorded import RecordedDevices
+from hami_device_plugin.serve.starts.ahead import Ahead
+from hami_device_plugin.serve.starts.calls import Calls, grant_policy
 from hamicommon.errors import HamiError
 from hamicommon.model import Device
 from hamicommon.runtime.kube import Kube

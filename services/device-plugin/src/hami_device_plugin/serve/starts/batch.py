@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-from hami_device_plugin.serve.shared_read import SharedRead
+from hami_device_plugin.serve.starts.shared_read import SharedRead
 
 A = TypeVar("A")
 R = TypeVar("R")

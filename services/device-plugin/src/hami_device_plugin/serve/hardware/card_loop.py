@@ -25,7 +25,7 @@ from hami_device_plugin.decide.cards.missing import missing_devices
 from hami_device_plugin.decide.cards.record import decode_faults, encode_faults, restored
 from hami_device_plugin.decide.inventory import FoundDevice, with_health
 from hami_device_plugin.metrics import Metrics
-from hami_device_plugin.serve.driver import Driver
+from hami_device_plugin.serve.hardware.driver import Driver
 from hami_device_plugin.serve.mig.static import Offered, offered_devices
 from hamicommon.model import Device
 from hamicommon.runtime.nvml import Nvml, NvmlError, NvmlHangError

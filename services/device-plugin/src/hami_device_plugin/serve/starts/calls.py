@@ -33,14 +33,14 @@ from hami_device_plugin.decide.pending import hint
 from hami_device_plugin.decide.pods import Pod
 from hami_device_plugin.decide.replicas.preference import Preference, PreferredRequest
 from hami_device_plugin.metrics import Metrics
-from hami_device_plugin.serve.driver_part import DriverPart
-from hami_device_plugin.serve.enforcement import limit_hook
-from hami_device_plugin.serve.identity import IdentityAllocator, KubeletAccess
-from hami_device_plugin.serve.link_loop import LinkLoop
-from hami_device_plugin.serve.lock import LockAccess, LockAllocator
+from hami_device_plugin.serve.hardware.driver_part import DriverPart
+from hami_device_plugin.serve.hardware.enforcement import limit_hook
+from hami_device_plugin.serve.hardware.link_loop import LinkLoop
 from hami_device_plugin.serve.mig.instances import Instances
 from hami_device_plugin.serve.mig.locate import InstanceLocator
-from hami_device_plugin.serve.shared_read import SharedRead
+from hami_device_plugin.serve.starts.identity import IdentityAllocator, KubeletAccess
+from hami_device_plugin.serve.starts.lock import LockAccess, LockAllocator
+from hami_device_plugin.serve.starts.shared_read import SharedRead
 from hamicommon.errors import HamiError
 from hamicommon.model import Device
 from hamicommon.vendor import Vendor

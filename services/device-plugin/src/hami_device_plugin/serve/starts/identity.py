@@ -37,8 +37,8 @@ from hami_device_plugin.decide.enforcement import Enforcement, Hold, hold
 from hami_device_plugin.decide.mig.grant import GrantedInstance, instance_grant
 from hami_device_plugin.decide.owner import Entry, Listed, contradiction, named, owner
 from hami_device_plugin.decide.pods import Pod, granted_shares
-from hami_device_plugin.serve.batch import Batch
 from hami_device_plugin.serve.mig.instances import Granted, Instances
+from hami_device_plugin.serve.starts.batch import Batch
 from hamicommon.errors import HamiError
 from hamicommon.model import ContainerShares
 from hamicommon.runtime import unpreloaded
