@@ -206,6 +206,8 @@ class EmbeddedCluster(Cluster):
         await self.api.create("/api/v1/namespaces", {"metadata": {"name": HAMI}})
         await config_map(self.api, "hami-scheduler-device", "device-config.yaml", self._device_config.read_text())
         await config_map(self.api, "hami-scheduler", "config.yaml", yaml.safe_dump(self._kube_scheduler_config()))
+        if not self.nodes:
+            return  # Nothing that could run the services' Pods.
         first = self.nodes[0].name
         ports = {"metrics": self._ports["scheduler-metrics"], "explain": self._ports["scheduler-explain"]}
         await mirror(self.api, "hami-scheduler", "scheduler", first, ports)
