@@ -29,3 +29,25 @@ API CUresult cuDestroyExternalMemory(CUexternalMemory memory)
     free(memory);
     return memory ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
+
+struct buffer {
+    unsigned long long offset, bytes;
+    unsigned int flags;
+};
+
+/* The buffer has an address of its own, which cuMemFree gives back. It takes nothing. */
+EXTRA(cuExternalMemoryGetMappedBuffer, CUdeviceptr *pointer, CUexternalMemory memory, const struct buffer *buffer)
+{
+    struct fake_range range = {.kind = FAKE_PLAIN, .charge = {.physical = -1}};
+    CUresult result = fake_current(&range.context);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!pointer || !memory || !buffer || !buffer->bytes || buffer->offset + buffer->bytes > memory->bytes)
+        return CUDA_ERROR_INVALID_VALUE;
+    range.bytes = buffer->bytes;
+    fake_memory_lock();
+    result = fake_range_start(pointer, range);
+    fake_memory_unlock();
+    return result;
+}

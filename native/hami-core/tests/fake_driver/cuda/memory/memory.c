@@ -183,6 +183,7 @@ void fake_module_give(CUcontext context)
         hw_code_give(context->physical, module_bytes());
 }
 
+/* Either pointer may be NULL. Source: HAMi-core pull request 322, on driver 580. */
 API CUresult cuMemGetInfo_v2(size_t *available, size_t *total)
 {
     uint64_t seen_total, seen_used;
@@ -191,11 +192,11 @@ API CUresult cuMemGetInfo_v2(size_t *available, size_t *total)
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (!available || !total)
-        return CUDA_ERROR_INVALID_VALUE;
     hw_memory_seen(context->physical, &seen_total, &seen_used);
-    *total = seen_total;
-    *available = seen_total - seen_used;
+    if (total)
+        *total = seen_total;
+    if (available)
+        *available = seen_total - seen_used;
     return CUDA_SUCCESS;
 }
 
