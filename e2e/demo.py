@@ -15,7 +15,7 @@ import signal
 import string
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -24,6 +24,7 @@ from rich.text import Text
 
 from hamicommon.model import Device, Share
 from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container
+from harness.client import PROGRAM, asked, asked_json
 from harness.cluster import ROOT, Cluster
 from harness.embedded import EmbeddedCluster, sweep
 from harness.invariants import ALLOCATED, MIB, broken, inventory, look, samples
@@ -218,6 +219,7 @@ class Demo:
         self.screen.promise("share-1 uses 2000 of its 3000 MiB", first[0] >= 2000 and first[1] == 3000)
         self.screen.promise("no container exceeds its limit", all(used <= limit for used, limit in usage.values()))
         await self.draw_devices()
+        await self.ask_with_one_command(usage.keys())
 
     def where(self, uuid: str) -> str:
         """Return `node/index` of a device."""
@@ -251,6 +253,22 @@ class Demo:
             memory, cores = f"{allocated_mib} of {device.memory_mib} MiB", f"{allocated_percent} % of cores"
             rows.append((self.where(uuid), bar, memory, cores))
         self.screen.table(("device", "memory", ">allocated", ">"), rows)
+
+    async def ask_with_one_command(self, measured: Iterable[tuple[str, str, str]]) -> None:
+        """Print what `kubectl hami top pods` prints, which must have all that the monitors have *measured*."""
+        self.screen.heading("The same in one command: kubectl hami top pods")
+        answer = await asked(self.cluster, "top", "pods")
+        for line in (answer.output + answer.errors).splitlines():
+            self.screen.console.print(Text(f"  {line}"), no_wrap=True, overflow="ellipsis")
+        [cluster] = (await asked_json(self.cluster, "top"))["clusters"]
+        shares = {
+            (share["pod"], share["container"], device["id"])
+            for node in cluster["nodes"]
+            for device in node["devices"]
+            for share in device["shares"]
+            if share["usedMemoryMib"] is not None
+        }
+        self.screen.promise("it shows the use of every container that the monitors measured", shares >= set(measured))
 
     async def limit_gpu_time(self) -> None:
         """Run a limited and an unlimited Pod. Both launch as many kernels as they can."""
@@ -377,10 +395,22 @@ def farewell(screen: Screen, folder: Path, keep: bool) -> int:
         screen.console.print(Text(f"  ✗ {text}", style="red"))
     if keep:
         screen.console.print("\nThe cluster is still up:")
-        screen.console.print(f"  kubectl --kubeconfig {folder}/kubeconfig get pods,nodes", soft_wrap=True)
-        screen.console.print(f"  ls {folder}/logs", soft_wrap=True)
-        screen.console.print("  make down")
+        for command in next_commands(folder):
+            screen.console.print(f"  {command}", soft_wrap=True)
     return 1 if failed or not screen.promises else 0
+
+
+def next_commands(folder: Path) -> list[str]:
+    """Return what one wants next with a cluster that was left up in *folder*. They work as printed, in the checkout."""
+    program, cluster = os.path.relpath(PROGRAM), f"--kubeconfig {folder}/kubeconfig"
+    return [
+        f"{program} top pods -w {cluster}",
+        f"{program} explain large {cluster}",
+        f"{program} ui --open {cluster}",
+        f"kubectl {cluster} get pods,nodes",
+        f"ls {folder}/logs",
+        "make down",
+    ]
 
 
 def main() -> int:

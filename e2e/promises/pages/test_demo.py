@@ -64,12 +64,31 @@ def promises(picture: Path) -> list[str]:
     return [re.sub(r"\d+", "N", text) for text in texts if "promises held" in text or text.startswith("✓")]
 
 
+def first_line(command: list[str]) -> str:
+    """Return the first line that *command* prints, and end it."""
+    environment = {**os.environ, "BROWSER": "true"}
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        process.terminate()
+    return line
+
+
+def check_next_commands(printed: str) -> None:
+    """Run the commands that a demo that stays up has *printed* last."""
+    lines = [line.split() for line in printed.partition("The cluster is still up:")[2].splitlines() if line.strip()]
+    commands = {words[1]: words for words in lines}
+    assert first_line(commands["top"]).startswith("NAMESPACE")
+    assert first_line(commands["explain"]).startswith("default/large is bound to node")
+    assert first_line([*commands["ui"], "--port=0"]).startswith("http://127.0.0.1:")
+
+
 def test_demo_holds_every_promise_and_the_picture_shows_them(tmp_path: Path, demo_folder: Path) -> None:
-    """It ends with status 0, and the committed picture has the same promises in the same order."""
+    """It ends with status 0, the committed picture has the same promises, and the commands it prints last work."""
     picture = tmp_path / "demo.svg"
 
     done = subprocess.run(
-        [*DEMO, "--folder", str(demo_folder), "--picture", str(picture)],
+        [*DEMO, "--folder", str(demo_folder), "--picture", str(picture), "--keep"],
         capture_output=True,
         text=True,
         timeout=100,
@@ -78,6 +97,7 @@ def test_demo_holds_every_promise_and_the_picture_shows_them(tmp_path: Path, dem
 
     assert 0 == done.returncode, done.stdout + done.stderr
     assert promises(ROOT / "docs/demo.svg") == promises(picture)
+    check_next_commands(done.stdout)
     assert len(promises(picture)) > 10
 
 
