@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import structlog
@@ -19,7 +20,8 @@ import structlog
 from hami_device_plugin.decide.mig.claims import is_ended, same_promise
 from hami_device_plugin.decide.pods import Pod, read_pod
 from hamicommon.errors import HamiError
-from hamicommon.runtime.kube import Conflict, Kube, KubeError, NotFound, Object, Reflector, event
+from hamicommon.runtime.event_queue import EventQueue
+from hamicommon.runtime.kube import Conflict, Kube, NotFound, Object, Reflector, event
 from hamicommon.vendor import Vendor
 from hamicommon.wire import keys
 from hamicommon.wire.errors import DecodeError
@@ -35,7 +37,7 @@ REPEAT_WINDOW = timedelta(hours=1)
 SOURCE = "hami-device-plugin"
 CHANGE_TRIES = 5
 CHANGE_FIRST_SECONDS = 0.1
-REPORTS_KEPT = 64
+EVENTS_MAX = 64
 """Events that wait for the API server; further ones are only in the log."""
 REPORT_SECONDS = 3.0
 
@@ -81,7 +83,7 @@ class NodeKube:
         """Set at the next change of a Pod; a new event then replaces it."""
         self._node_change = asyncio.Event()
         """Set at the next change of the Node; a new event then replaces it."""
-        self._reports: asyncio.Queue[tuple[str, str, bool, str]] = asyncio.Queue(REPORTS_KEPT)
+        self._events = EventQueue(EVENTS_MAX)
         self._edited: set[str] = set()
         """UIDs of Pods whose allocation was edited."""
         self.node_reflector = Reflector(
@@ -106,7 +108,7 @@ class NodeKube:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.node_reflector.run())
             group.create_task(self.pod_reflector.run())
-            group.create_task(self._keep_sending())
+            group.create_task(self._events.run())
 
     def report(self, reason: str, message: str, *, is_warning: bool = False, about: str = "") -> None:
         """
@@ -114,8 +116,7 @@ class NodeKube:
 
         *about* is the UUID of the device it is about: Events of one reason count for each device.
         """
-        with suppress(asyncio.QueueFull):
-            self._reports.put_nowait((reason, message, is_warning, about))
+        self._events.put(reason, partial(self._send, reason, message, is_warning=is_warning, about=about))
 
     @property
     def annotations(self) -> Mapping[str, str]:
@@ -310,19 +311,12 @@ class NodeKube:
 
     async def send_reports(self) -> None:
         """Wait until the Events so far are sent, but not long."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(REPORT_SECONDS):
-                await self._reports.join()
+        await self._events.drain(REPORT_SECONDS)
 
-    async def _keep_sending(self) -> None:
-        while True:
-            reason, message, is_warning, about = await self._reports.get()
-            await self.wait_node(bool)
-            try:
-                await self._write_event(reason, message, is_warning=is_warning, about=about)
-            except KubeError as error:
-                logger.warning("Event not written", reason=reason, error=str(error))
-            self._reports.task_done()
+    async def _send(self, reason: str, message: str, *, is_warning: bool, about: str) -> None:
+        """Write an Event of the Node once the Node is known."""
+        await self.wait_node(bool)
+        await self._write_event(reason, message, is_warning=is_warning, about=about)
 
     def _see_node(self, item: Object) -> None:
         self.node = item

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import structlog
@@ -18,7 +19,8 @@ from hami_monitor.decide.containers import PodCache
 from hami_monitor.decide.pods import MonitoredPod, monitored_pod, pod_uid
 from hami_monitor.decide.tenure import Tenure
 from hami_monitor.decide.watchdog.owners import PodOwner, pod_owner
-from hamicommon.runtime.kube import Kube, KubeError, Reflector, event
+from hamicommon.runtime.event_queue import EventQueue
+from hamicommon.runtime.kube import Kube, Reflector, event
 
 PODS_PATH = "/api/v1/pods"
 NODES_PATH = "/api/v1/nodes"
@@ -180,22 +182,14 @@ class Events:
     def __init__(self, kube: Kube) -> None:
         """Write through *kube*, once `run` is awaited."""
         self._kube = kube
-        self._waiting: asyncio.Queue[dict[str, Any]] = asyncio.Queue(EVENTS_MAX)
+        self._queue = EventQueue(EVENTS_MAX)
 
     def warn(self, namespace: str, name: str, uid: str, reason: str, message: str) -> None:
         """Queue a Warning about the Pod of this *namespace*, *name* and *uid*; never waits, never fails."""
         pod = {"kind": "Pod", "metadata": {"namespace": namespace, "name": name, "uid": uid}}
         body = event(pod, reason, message, component=SOURCE, warning=True, now=datetime.now(UTC))
-        try:
-            self._waiting.put_nowait(body)
-        except asyncio.QueueFull:
-            logger.warning("Event lost, too many wait", pod=f"{namespace}/{name}", reason=reason)
+        self._queue.put(reason, partial(self._kube.create, f"/api/v1/namespaces/{namespace}/events", body))
 
     async def run(self) -> None:
         """Write until cancelled; an Event that cannot be written is lost."""
-        while True:
-            body = await self._waiting.get()
-            try:
-                await self._kube.create(f"/api/v1/namespaces/{body['metadata']['namespace']}/events", body)
-            except KubeError as error:
-                logger.warning("Event not written", reason=body["reason"], error=str(error))
+        await self._queue.run()
