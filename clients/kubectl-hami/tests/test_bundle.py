@@ -196,3 +196,17 @@ def test_archive_that_unpacks_to_too_much_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(ReadError, match="is too large at 'zeros'"):
         load(str(file))
+
+
+def test_only_the_schedulers_events_keep_their_message() -> None:
+    """A kubelet's Event may repeat what a container printed; that it happened, when and how often is kept."""
+    ours = {"reason": "FilteringFailed", "message": "0 of 2 nodes", "series": {"count": 3}}
+    other = {"reason": "Unhealthy", "type": "Warning", "count": 2, "message": f"Liveness probe failed: {MARK}"}
+
+    found = orjson.loads(redacted("/api/v1/namespaces/ns/events", orjson.dumps({"items": [ours, other]})))
+
+    [kept, removed] = found["items"]
+    assert ("0 of 2 nodes", {"count": 3}) == (kept["message"], kept["series"])
+    assert ("Unhealthy", "Warning", 2, "[removed]") == tuple(
+        removed[name] for name in ("reason", "type", "count", "message")
+    )

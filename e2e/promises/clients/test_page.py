@@ -4,13 +4,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 from selenium.webdriver.chrome.webdriver import WebDriver
 
-from harness.client import PROGRAM
+from harness.client import PROGRAM, asked
 from harness.cluster import ROOT, Cluster
 from testbed import browser
 from testbed.waiting import eventually
@@ -32,15 +33,11 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebDriver]:
         yield started
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def page(cluster: Cluster, driver: WebDriver) -> AsyncIterator[WebPage]:
-    """The page of *cluster*, open in a browser, with Pods that run and one that waits."""
-    for manifest in RUNNING:
-        for pod in await cluster.apply(EXAMPLES / manifest):
-            await cluster.pod_in_phase(pod["metadata"]["name"], "Running")
-    await cluster.apply(TOO_LARGE)
+@asynccontextmanager
+async def opened(driver: WebDriver, *options: str) -> AsyncIterator[WebPage]:
+    """Open the page of `kubectl hami ui` with *options* in a browser."""
     process = await asyncio.create_subprocess_exec(
-        *(str(PROGRAM), "ui", "--port=0", f"--kubeconfig={cluster.kubeconfig}"), stdout=asyncio.subprocess.PIPE
+        *(str(PROGRAM), "ui", "--port=0", *options), stdout=asyncio.subprocess.PIPE
     )
     try:
         assert process.stdout is not None
@@ -50,6 +47,17 @@ async def page(cluster: Cluster, driver: WebDriver) -> AsyncIterator[WebPage]:
     finally:
         process.terminate()
         await process.wait()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def page(cluster: Cluster, driver: WebDriver) -> AsyncIterator[WebPage]:
+    """The page of *cluster*, open in a browser, with Pods that run and one that waits."""
+    for manifest in RUNNING:
+        for pod in await cluster.apply(EXAMPLES / manifest):
+            await cluster.pod_in_phase(pod["metadata"]["name"], "Running")
+    await cluster.apply(TOO_LARGE)
+    async with opened(driver, f"--kubeconfig={cluster.kubeconfig}") as shown:
+        yield shown
 
 
 async def seen(page: WebPage, text: str, within: str = "body") -> None:
@@ -88,6 +96,23 @@ async def test_a_person_sees_who_has_what_who_waits_and_why(
     row = page.texts('[aria-label="shares"] tbody td')
     assert ("main", "3 000", "25 %") == (row[0], row[3], row[6])
     assert page.find('[aria-label="use over time"] .chart').accessible_name.endswith("2.9\N{NO-BREAK SPACE}GiB granted")
+
+
+async def test_the_page_of_an_archive_shows_what_the_cluster_showed(
+    cluster: Cluster, driver: WebDriver, tmp_path: Path
+) -> None:
+    """Devices, the Pod that waits, its explanation and its Events, from the file alone."""
+    await cluster.apply(TOO_LARGE)
+    await eventually(lambda: cluster.events("large"), "the Pod that waits has an Event")
+    file = tmp_path / "bundle.tar.gz"
+    answer = await asked(cluster, "bundle", "-f", str(file))
+    assert answer.code == 0
+
+    async with opened(driver, f"--from={file}") as page:
+        await seen(page, "4 devices on 2 nodes", "#summary")
+        page.go(f"/pod/{cluster.namespace}/large")
+        await seen(page, "2 lack 45000 MiB on any NVIDIA device", '[aria-label="explanation"]')
+        await seen(page, "FilteringFailed", '[aria-label="Events"]')
 
 
 async def eventually_measured(page: WebPage, namespace: str) -> set[str]:

@@ -6,6 +6,7 @@ import argparse
 import os
 import re
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +16,7 @@ import orjson
 from kubectl_hami.answer.state import state_of
 from kubectl_hami.commands.frame import WELL, UsageError, add_clusters, one_source, warn
 from kubectl_hami.read.collect import collect_pods
+from kubectl_hami.read.events import events
 from kubectl_hami.read.examine import examine
 from kubectl_hami.read.recorder import Recorder
 from kubectl_hami.read.scheduler import explanation, settings
@@ -22,8 +24,8 @@ from kubectl_hami.read.source import ReadError, Source, objects
 from kubectl_hami.values.cluster import ClusterState
 from kubectl_hami.values.diagnosis import Examined
 
-_EXPLAINED: Final = 200
-"""Pods whose explanation is recorded, those that wait first."""
+_PODS_TOLD: Final = 200
+"""Pods whose explanation and Events are recorded, those that wait first."""
 _LOG_LINES: Final = 5000
 _SETTINGS: Final = "hami-scheduler-settings"
 """The name that the scheduler's own snapshots give to its settings."""
@@ -44,7 +46,9 @@ def run(options: argparse.Namespace) -> int:
     recorder = Recorder(one_source(options))
     examined = examine(recorder)
     state = state_of(collect_pods(recorder))
-    problems = [*examined.seen.problems, *_explain(recorder, state, examined), *_logs(recorder, examined)]
+    pods = _pods(state, examined)
+    told = [*_explain(recorder, pods), *_events(recorder, pods), *_logs(recorder, examined)]
+    problems = [*examined.seen.problems, *told]
     archive = recorder.packed(_snapshot(recorder, examined, problems))
     file = options.file or _name(recorder)
     if file == "-":
@@ -56,8 +60,8 @@ def run(options: argparse.Namespace) -> int:
     return WELL
 
 
-def _explain(source: Source, state: ClusterState, examined: Examined) -> list[str]:
-    """Record the explanation of Pods that wait and of Pods that hold devices; return problems."""
+def _pods(state: ClusterState, examined: Examined) -> list[tuple[str, str]]:
+    """Return namespace and name of the Pods that wait and of those that hold devices, at most _PODS_TOLD."""
     held = {
         (share.namespace, share.pod)
         for node in state_of(examined.seen).nodes
@@ -65,12 +69,27 @@ def _explain(source: Source, state: ClusterState, examined: Examined) -> list[st
         for share in device.shares
     }
     waiting = [(one.namespace, one.pod) for one in state.waiting]
-    for namespace, pod in [*waiting, *sorted(held)][:_EXPLAINED]:
+    return [*waiting, *sorted(held)][:_PODS_TOLD]
+
+
+def _explain(source: Source, pods: Iterable[tuple[str, str]]) -> list[str]:
+    """Record the explanation of each of *pods*; return problems."""
+    for namespace, pod in pods:
         try:
             explanation(source, namespace, pod)
         except ReadError as error:
             if error.status != 404:
                 return [f"explanations are left out: {error}"]
+    return []
+
+
+def _events(source: Source, pods: Iterable[tuple[str, str]]) -> list[str]:
+    """Record the Events about each of *pods*; return problems."""
+    for namespace, pod in pods:
+        try:
+            events(source, namespace, pod)
+        except ReadError as error:
+            return [f"the Events about Pods are left out: {error}"]
     return []
 
 

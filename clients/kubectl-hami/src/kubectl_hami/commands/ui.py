@@ -11,7 +11,7 @@ from kubectl_hami.answer.events import events_about
 from kubectl_hami.answer.state import state_of
 from kubectl_hami.commands.frame import NAME, WELL, UsageError, add_clusters, one_source
 from kubectl_hami.page.prometheus import series
-from kubectl_hami.page.questions import Questions
+from kubectl_hami.page.questions import REFRESH_SECONDS, Questions
 from kubectl_hami.page.server import serve
 from kubectl_hami.read.collect import collect
 from kubectl_hami.read.events import events
@@ -19,6 +19,8 @@ from kubectl_hami.read.scheduler import explanation
 from kubectl_hami.read.source import Source
 from kubectl_hami.show.form import shape
 
+ARCHIVE_REFRESH_SECONDS: Final = 3600.0
+"""An archive does not change."""
 PORT: Final = 8765
 """The same each time, so that a link to a state stays valid."""
 
@@ -61,5 +63,6 @@ def asked(source: Source, options: argparse.Namespace) -> Questions:
         read_picture=lambda: dict(shape(state_of(collect(source, options.namespace)))),
         read_explanation=lambda namespace, pod: explanation(source, namespace, pod),
         read_events=lambda namespace, pod: list(shape(events_about(events(source, namespace, pod)))),
+        refresh_seconds=ARCHIVE_REFRESH_SECONDS if options.archive else REFRESH_SECONDS,
         read_history=(lambda namespace, pod, now: series(prometheus, namespace, pod, now)) if prometheus else None,
     )

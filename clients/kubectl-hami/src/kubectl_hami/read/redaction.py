@@ -19,6 +19,10 @@ _OUR_KEYS: Final = re.compile(r"(app\.kubernetes\.io|hami\.io|helm\.sh)/.+")
 _CHOICES: Final = re.compile(r"[a-z0-9.-]+/(no)?-?use-?[a-z-]+|[a-z0-9.-]+/[a-z-]*numa[a-z-]*")
 """Annotations by which a Pod's author chooses devices, of any vendor."""
 _OUR_CONFIGS: Final = frozenset(("device-config.yaml", "config.yaml", "config.json"))
+_SCHEDULING: Final = frozenset(
+    ("FilteringFailed", "BindingFailed", "BindingSucceed", "FailedScheduling", "Scheduled", "Preempted")
+)
+"""Reasons of the Events whose message is kept. A kubelet's names images, and repeats what containers print."""
 _METADATA: Final = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "resourceVersion")
 _SECRETS: Final = (
     re.compile(r"()-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL),
@@ -135,9 +139,11 @@ def _node(node: Object) -> dict[str, Any]:
 
 
 def _event(event: Object) -> dict[str, Any]:
-    kept = _picked(event, ("reason", "type", "count", "firstTimestamp", "lastTimestamp", "eventTime", "source"))
+    times = ("count", "series", "firstTimestamp", "lastTimestamp", "eventTime")
+    kept = _picked(event, ("reason", "type", "source", *times))
     kept["involvedObject"] = _picked(event.get("involvedObject") or {}, ("kind", "namespace", "name", "uid"))
-    return {**kept, "metadata": _metadata(event), "message": scrubbed(str(event.get("message") or ""))}
+    message = scrubbed(str(event.get("message") or "")) if event.get("reason") in _SCHEDULING else REMOVED
+    return {**kept, "metadata": _metadata(event), "message": message}
 
 
 def _config_map(found: Object) -> dict[str, Any] | None:
