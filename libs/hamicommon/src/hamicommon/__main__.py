@@ -14,7 +14,7 @@ from typing import Any
 from hamicommon import __version__
 from hamicommon.cli import shapes
 from hamicommon.cli.formats import FORMATS, Format
-from hamicommon.cli.region_file import read_region
+from hamicommon.cli.region_file import read_region, read_trace
 from hamicommon.errors import HamiError
 from hamicommon.wire.errors import DecodeError, quote
 from hamicommon.wire.go import json_reader
@@ -58,7 +58,9 @@ def _encode(options: argparse.Namespace) -> Iterator[str]:
 
 
 def _region(options: argparse.Namespace) -> Iterator[str]:
-    """Return the answer of `region`: the JSON of a region file."""
+    """Return the answer of `region`: the JSON of a region file, or a line of JSON for each entry of its trace."""
+    if options.trace:
+        return (line for entry in read_trace(options.text) for line in _one(shapes.trace_shape(entry)))
     return _one(shapes.region_shape(read_region(options.text)))
 
 
@@ -181,6 +183,9 @@ def _parser() -> argparse.ArgumentParser:
 
     region = commands.add_parser("region", help="print a region file as one line of JSON")
     region.add_argument("text", metavar="FILE", help="the file; -: standard input")
+    region.add_argument(
+        "--trace", action="store_true", help="print what each launch paid and waited for: FILE.trace-1, a line for each"
+    )
     region.set_defaults(command=_region, subject="region")
 
     formats = commands.add_parser("formats", help="list the formats with their keys, writers, readers and versions")

@@ -1,5 +1,7 @@
 #include "interval.h"
 
+#include "trace.h"
+
 /* More launches than limiter.c lets wait on a device. */
 enum { INTERVALS_MAX = 2048 };
 
@@ -182,6 +184,16 @@ static void learn_kernel(const struct hami_interval *interval, int device, uint6
     hami_kernel_learn(interval->kernel, &sample);
 }
 
+static void trace(const struct hami_interval *interval, int device)
+{
+    hami_trace_add(&(struct hami_trace_entry){.kind = interval->kernel ? atomic_load(&interval->kernel->key) : 0,
+                                              .device = (uint16_t)device,
+                                              .type = HAMI_TRACE_INTERVAL,
+                                              .paid_ns = interval->cost_ns,
+                                              .waited_us = {0, interval->launches},
+                                              .estimate_us = (uint32_t)(interval->estimate_ns / 1000)});
+}
+
 /* The advance of a launch of unknown cost says nothing about its kind; its measured cost does. */
 static void end(struct hami_intervals *intervals, const struct hami_device_now *now, uint64_t from_ns, uint64_t to_ns)
 {
@@ -191,6 +203,8 @@ static void end(struct hami_intervals *intervals, const struct hami_device_now *
         interval->kernel && (interval->is_aside || !atomic_load_explicit(&interval->kernel->cost_ns, memory_order_relaxed));
 
     pay(intervals, now, from_ns, to_ns);
+    if (hami_trace_is_on())
+        trace(interval, device);
     if (interval->kernel)
         learn_kernel(interval, device, to_ns - from_ns);
     if (is_probe)

@@ -11,6 +11,7 @@
 #include "options.h"
 #include "priority.h"
 #include "region.h"
+#include "trace.h"
 #include "waits.h"
 #include "watcher.h"
 
@@ -195,8 +196,20 @@ static int device_of(uint64_t id, CUstream handle)
     return stream ? stream->device : hami_device_of_stream(handle, false);
 }
 
-/* Try to start a launch on a stream; the caller holds the device's lock. Returns the wait before the next attempt. */
-static struct delay attempt(const struct hami_launch *launch, struct hami_stream *stream, struct hami_timed_launch *timed)
+/* Note how much a launch pays. An unknown kind pays an advance. */
+static void note_paid(struct hami_trace_entry *entry, const struct hami_kernel *kernel, bool is_known, uint64_t paid_ns)
+{
+    entry->kind = atomic_load_explicit(&kernel->key, memory_order_relaxed);
+    entry->type = is_known ? HAMI_TRACE_ESTIMATE : HAMI_TRACE_ADVANCE;
+    entry->paid_ns = paid_ns;
+}
+
+/*
+ * Try to start a launch on a stream; the caller holds the device's lock. Returns the wait before the next attempt. `entry` is
+ * filled in when it starts.
+ */
+static struct delay attempt(const struct hami_launch *launch, struct hami_stream *stream, struct hami_timed_launch *timed,
+                            struct hami_trace_entry *entry)
 {
     struct delay wait = {.ns = 0};
     struct hami_device_now now;
@@ -217,7 +230,9 @@ static struct delay attempt(const struct hami_launch *launch, struct hami_stream
     }
     if (!wait.ns) {
         hami_meter_pass(stream->device, now.ns + LATE_NS);
-        hami_stream_launch(stream, kernel, &now, timed);
+        bool is_known = hami_meter_estimate(&hami_meters[stream->device], kernel) != 0;
+
+        note_paid(entry, kernel, is_known, hami_stream_launch(stream, kernel, &now, timed));
     }
     return wait;
 }
@@ -226,7 +241,7 @@ static struct delay attempt(const struct hami_launch *launch, struct hami_stream
  * Try to start a launch while another thread has the device's lock for long: nothing is timed, and what is queued is unknown. So it
  * pays its estimate, and waits only for the container's share.
  */
-static struct delay attempt_untimed(const struct hami_launch *launch, int device)
+static struct delay attempt_untimed(const struct hami_launch *launch, int device, struct hami_trace_entry *entry)
 {
     struct hami_device_now now = {device, percent_of(device), hami_now_ns()};
     struct delay wait = {.ns = 0};
@@ -244,17 +259,19 @@ static struct delay attempt_untimed(const struct hami_launch *launch, int device
     hami_meter_pass(device, now.ns + LATE_NS);
     hami_meter_prepay(&now, estimate);
     hami_meter_keep_estimate(device, estimate, now.ns);
+    note_paid(entry, kernel, true, estimate);
+    entry->type = HAMI_TRACE_UNTIMED;
     return wait;
 }
 
 static struct delay attempt_with_lock(const struct hami_launch *launch, uint64_t id, int device, CUstream handle,
-                                      struct hami_timed_launch *timed)
+                                      struct hami_timed_launch *timed, struct hami_trace_entry *entry)
 {
     struct delay wait;
 
     if (!hami_meter_lock(device))
-        return attempt_untimed(launch, device);
-    wait = attempt(launch, stream_with(id, device, handle), timed);
+        return attempt_untimed(launch, device, entry);
+    wait = attempt(launch, stream_with(id, device, handle), timed, entry);
     hami_meter_unlock(device);
     return wait;
 }
@@ -270,6 +287,16 @@ static void sleep_before(struct delay delay, int device, struct hami_wait *wait,
     hami_wait_add(wait, delay.reason, device, slept_ns);
 }
 
+/* Add a launch to the trace, unless it paid nothing. */
+static void trace(struct hami_trace_entry *entry, const struct hami_wait *waited)
+{
+    if (!entry->type)
+        return;
+    for (int reason = 0; reason < HAMI_WAIT_PRIORITY; reason++)
+        entry->waited_us[reason] = (uint32_t)(waited->slept_ns[reason] / 1000);
+    hami_trace_add(entry);
+}
+
 /* For launches that need the clock: the stream's lease is used up, or the cost of the kernel or the stream itself is unknown. */
 static void __attribute__((noinline)) pass_by_the_clock(const struct hami_launch *launch, struct hami_timed_launch *timed)
 {
@@ -277,20 +304,24 @@ static void __attribute__((noinline)) pass_by_the_clock(const struct hami_launch
     struct hami_wait waited = {.slept_ns = {0}};
     uint64_t id = id_of(handle);
     int device = device_of(id, handle), mode;
+    struct hami_trace_entry entry = {.stream = id, .device = (uint16_t)device};
     bool is_first = true;
     struct delay wait;
 
     if (device < 0 || hami_is_capturing(launch->stream, launch->is_per_thread))
         return;
+    hami_trace_begin();
     do {
         mode = hami_relax_capture_mode();
-        wait = attempt_with_lock(launch, id, device, handle, timed);
+        wait = attempt_with_lock(launch, id, device, handle, timed, &entry);
         hami_restore_capture_mode(mode);
         hami_watcher_wake(read_limits);
         if (wait.ns)
             sleep_before(wait, device, &waited, is_first);
         is_first = false;
     } while (wait.ns);
+    if (hami_trace_is_on())
+        trace(&entry, &waited);
 }
 
 /* The stream's device is read once, because another stream may take the entry. */

@@ -4,15 +4,13 @@
 #include <string.h>
 
 #include "hooks.h"
+#include "trace.h"
 
 /* How early the estimates may be: the time between two launches of a program that does nothing else. */
 #define IDLE_TOLERANCE_NS 10000u
 
 /* Launches are expected to wait until none had to for this long. */
 #define PAUSING_NS 100000000u
-
-/* The advance for a launch of unknown cost. A few of them empty the bucket, also for the container's other processes. */
-#define ADVANCE_NS 10000000u
 
 #define NS_OF(used) ((used) & 0xffffffffffu)
 #define LAUNCHES_OF(used) ((unsigned)((used) >> 40))
@@ -161,7 +159,7 @@ static void keep_estimates(struct hami_stream *stream, uint64_t now_ns)
 
 void hami_stream_settle(struct hami_stream *stream, const struct hami_device_now *now)
 {
-    uint64_t used = atomic_exchange_explicit(&stream->used, 0, memory_order_relaxed);
+    uint64_t used = atomic_exchange_explicit(&stream->used, hami_trace_is_on() ? HAMI_LEASE_NS : 0, memory_order_relaxed);
 
     if (LAUNCHES_OF(used)) {
         hami_meter_prepay(now, NS_OF(used));
@@ -246,15 +244,15 @@ static bool is_pausing(int device, uint64_t now_ns)
     return hami_meters[device].paused_ns && now_ns - hami_meters[device].paused_ns < PAUSING_NS;
 }
 
-void hami_stream_launch(struct hami_stream *stream, struct hami_kernel *kernel, const struct hami_device_now *now,
-                        struct hami_timed_launch *timed)
+uint64_t hami_stream_launch(struct hami_stream *stream, struct hami_kernel *kernel, const struct hami_device_now *now,
+                            struct hami_timed_launch *timed)
 {
     uint64_t known, estimate;
 
     if (hami_intervals_may_wait(&stream->intervals))
         hami_meter_guess(kernel);
     known = hami_meter_estimate(&hami_meters[stream->device], kernel);
-    estimate = known ? known : ADVANCE_NS;
+    estimate = known ? known : HAMI_ADVANCE_NS;
     if (is_idle(stream, now->ns) || !stream->tail)
         keep_estimates(stream, now->ns);
     timed->from = NULL;
@@ -269,6 +267,7 @@ void hami_stream_launch(struct hami_stream *stream, struct hami_kernel *kernel, 
         stream->open_launches++;
     }
     stream->granted_ns = now->ns;
+    return estimate;
 }
 
 void hami_stream_note_wait(struct hami_stream *stream, const struct hami_device_now *now)

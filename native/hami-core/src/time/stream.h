@@ -24,6 +24,9 @@
 #define HAMI_LEASE_NS 100000u
 #define HAMI_LEASE_LAUNCHES 32u
 
+/* The advance for a launch of unknown cost. A few of them empty the bucket, also for the container's other processes. */
+#define HAMI_ADVANCE_NS 10000000u
+
 /* A launch is timed alone once in this much GPU time. Two events take some microseconds, less than a hundredth of it. */
 #define HAMI_INTERVAL_NS 1000000u
 
@@ -107,9 +110,12 @@ static inline struct hami_device_now hami_stream_now(const struct hami_stream *s
 /* Charge what was launched on the lease. */
 void hami_stream_settle(struct hami_stream *stream, const struct hami_device_now *now);
 
-/* Charge a launch and begin a new lease. If `timed->from` is set afterwards, call hami_stream_end_timed() after the launch. */
-void hami_stream_launch(struct hami_stream *stream, struct hami_kernel *kernel, const struct hami_device_now *now,
-                        struct hami_timed_launch *timed);
+/*
+ * Charge a launch and begin a new lease. If `timed->from` is set afterwards, call hami_stream_end_timed() after the launch. Returns
+ * what it paid.
+ */
+uint64_t hami_stream_launch(struct hami_stream *stream, struct hami_kernel *kernel, const struct hami_device_now *now,
+                            struct hami_timed_launch *timed);
 void hami_stream_end_timed(struct hami_timed_launch *timed, bool is_launched, const struct hami_device_now *now);
 
 /* Do so without the lock: the launch is not timed, and its estimate is kept. */

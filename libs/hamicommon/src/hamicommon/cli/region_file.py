@@ -1,5 +1,5 @@
 """
-Read a region file that the command line names.
+Read a region file that the command line names, or the trace beside it.
 """
 
 import sys
@@ -8,6 +8,7 @@ from typing import BinaryIO, Final
 
 from hamicommon.wire.errors import DecodeError, quote
 from hamicommon.wire.region import Region, decode_region
+from hamicommon.wire.region.trace import SUFFIX, TRACE_BYTES, Traced, decode_trace
 
 _MAX_REGION_BYTES: Final = 64 * 1024 * 1024
 """More than any region, so that an endless device file does not fill the memory."""
@@ -16,6 +17,11 @@ _MAX_REGION_BYTES: Final = 64 * 1024 * 1024
 def read_region(path: str) -> Region:
     """Return the region in the file at *path*; `-` is standard input."""
     return decode_region(_bytes_of(path))
+
+
+def read_trace(path: str) -> tuple[Traced, ...]:
+    """Return the trace beside the region file at *path*; `-` is a trace on standard input."""
+    return decode_trace(_bytes_of(path if path == "-" else path + SUFFIX)[:TRACE_BYTES])
 
 
 def _bytes_of(path: str) -> bytes:

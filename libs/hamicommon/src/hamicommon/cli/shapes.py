@@ -24,6 +24,7 @@ from hamicommon.wire.go import json_reader as json
 from hamicommon.wire.go.times import format_rfc3339, parse_local, parse_rfc3339
 from hamicommon.wire.handshake import Handshake, HandshakeLayout, HandshakeState
 from hamicommon.wire.region import Region
+from hamicommon.wire.region.trace import Traced, TracedLaunch
 
 _ANY_INTEGER: Final = json.whole_number(64)
 
@@ -94,6 +95,26 @@ def region_shape(region: Region) -> dict[str, Any]:
         for slot in region.slots
     ]
     return shape
+
+
+def trace_shape(entry: Traced) -> dict[str, Any]:
+    """Return one entry of a trace; only a launch has the keys `paid` and `waited_us`."""
+    shape: dict[str, Any] = {
+        "number": entry.number,
+        "at_seconds": entry.at_nanoseconds / 1e9,
+        "pid": entry.pid,
+        "device": entry.device,
+        "kind": f"{entry.kind:016x}",
+        "paid_us": entry.paid_nanoseconds / 1e3,
+    }
+    if isinstance(entry, TracedLaunch):
+        return shape | {
+            "entry": "launch",
+            "stream": f"{entry.stream:x}",
+            "paid": entry.paid,
+            "waited_us": dict(entry.waited_microseconds),
+        }
+    return shape | {"entry": "interval", "launches": entry.launches, "cost_us": entry.cost_nanoseconds / 1e3}
 
 
 _REGION_FIELDS: Final = (

@@ -1,0 +1,86 @@
+#include "trace.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "file_space.h"
+#include "log.h"
+#include "options.h"
+
+struct hami_trace *_Atomic hami_trace;
+
+static _Atomic bool is_asked;
+
+/* As for the file of GPU time: never shortened, and open to all users of the container. */
+static int open_file(const char *path)
+{
+    struct stat status;
+    int problem = EINVAL, file = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+
+    if (file < 0)
+        return -1;
+    if (fstat(file, &status) == 0 && S_ISREG(status.st_mode)) {
+        if (status.st_uid == geteuid() && (status.st_mode & 0777) != 0666)
+            (void)!fchmod(file, 0666);
+        if (hami_file_allocate(file, (off_t)sizeof(struct hami_trace)))
+            return file;
+        problem = errno;
+    }
+    close(file);
+    errno = problem;
+    return -1;
+}
+
+static struct hami_trace *map_file(void)
+{
+    char path[PATH_MAX];
+    void *address = MAP_FAILED;
+    int file = -1;
+
+    if (snprintf(path, sizeof(path), "%s" HAMI_TRACE_SUFFIX, hami_options()->region_path) < (int)sizeof(path))
+        file = open_file(path);
+    if (file >= 0)
+        address = mmap(NULL, sizeof(struct hami_trace), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (address == MAP_FAILED)
+        hami_log(HAMI_LOG_WARNING, "%s: cannot be used: %s; launches are not traced", path, strerror(errno));
+    if (file >= 0)
+        close(file);
+    return address == MAP_FAILED ? NULL : address;
+}
+
+void hami_trace_begin(void)
+{
+    struct hami_trace *trace;
+
+    if (atomic_load_explicit(&is_asked, memory_order_relaxed) || atomic_exchange(&is_asked, true))
+        return;
+    if (hami_options()->log_level < HAMI_LOG_EVERYTHING || !hami_options()->region_path[0])
+        return;
+    trace = map_file();
+    if (!trace)
+        return;
+    trace->magic = HAMI_TRACE_MAGIC;
+    atomic_store_explicit(&hami_trace, trace, memory_order_release);
+}
+
+void hami_trace_add(const struct hami_trace_entry *filled)
+{
+    struct hami_trace *trace = atomic_load_explicit(&hami_trace, memory_order_acquire);
+    uint64_t number = atomic_fetch_add(&trace->next, 1) + 1;
+    struct hami_trace_entry *entry = &trace->entries[(number - 1) % HAMI_TRACE_ENTRIES];
+
+    atomic_store(&entry->number, 0);
+    atomic_thread_fence(memory_order_release);
+    memcpy((char *)entry + sizeof(entry->number), (const char *)filled + sizeof(entry->number),
+           sizeof(*entry) - sizeof(entry->number));
+    entry->at_ns = hami_now_ns();
+    entry->pid = (int32_t)getpid();
+    atomic_store_explicit(&entry->number, number, memory_order_release);
+}
