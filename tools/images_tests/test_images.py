@@ -163,6 +163,29 @@ def test_bill_of_materials_lists_the_packages_of_the_base(image: Image) -> None:
     assert named >= {"libc6", "libssl3", "python3.11-minimal"}
 
 
+def test_bill_of_materials_is_in_the_image_too(image: Image) -> None:
+    """A registry has it without the archive. Only the digest cannot be in it."""
+    inside = json.loads((image.root / "opt/hami/share/sbom.cdx.json").read_text())
+    [digest] = image.bill["metadata"]["component"].pop("hashes")
+
+    assert inside == image.bill
+    assert image.archive.digest == f"sha256:{digest['content']}"
+
+
+def test_licences_are_in_the_image(image: Image) -> None:
+    """Ours, of each Debian package, of each Go module, and of Python packages that come with theirs."""
+    share = image.root / "opt/hami/share"
+    debian = {part["name"] for part in image.bill["components"] if "pkg:deb" in part.get("purl", "")}
+    modules = [part["name"] for part in image.bill["components"] if "pkg:golang" in part.get("purl", "")]
+    packages = [part for part in image.bill["components"] if "pkg:pypi" in part.get("purl", "")]
+
+    assert (ROOT / "LICENSE").read_text() == (share / "LICENSE").read_text()
+    assert [] == [name for name in debian if not (image.root / "usr/share/doc" / name / "copyright").exists()]
+    assert [] == [name for name in modules if not any((share / "licences" / name).iterdir())]
+    assert [] == [part["name"] for part in packages if "licenses" not in part]
+    assert bool(modules) == (image.name == "device-plugin")
+
+
 @pytest.mark.parametrize("command", ["gpu-hold --help", "python3 -c 'import pynvml'", "sleep 0", "sh -c true"])
 def test_workloads_have_the_commands_of_the_tests(image_of: Callable[[str], Image], command: str) -> None:
     """The manifests of the tests use them, and the image's PATH finds them."""
