@@ -222,8 +222,8 @@ def pushed(options: argparse.Namespace, source: Path, names: list[str], step: St
         yield registry.copy(f"{options.kube_scheduler_from}/{REPOSITORY}:{version}", REPOSITORY, version)
     elif version:
         ours = built_version(version)
-        step(f"pushing {registry.name}/{REPOSITORY}:{ours}")
         made = {arch: make_kube_scheduler(ours, arch, step) for arch in arches}
+        step(f"pushing {registry.name}/{REPOSITORY}:{ours}")
         yield registry.push(REPOSITORY, ours, made, replaces=options.replace)
         if ours != version:
             step(f"the cluster has {version}: add --set scheduler.kubeScheduler.image.tag={ours} to helm install")
