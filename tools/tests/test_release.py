@@ -15,6 +15,7 @@ from publish.release import ReleaseError, changed_since, git, newest, release
 
 COPIED = (
     ".dockerignore",
+    "changelog.d/template.jinja",
     "towncrier.toml",
     "charts/hami/Chart.yaml",
     "charts/hami/parts.yaml",
@@ -55,7 +56,7 @@ def test_release_moves_the_changes_into_the_changelog(checkout: Path) -> None:
 
     assert "scheduler-v0.2.0" == made.tag
     assert "## 0.2.0 (" in text
-    assert "- It starts." in text
+    assert text.endswith("### Added\n\n- It starts.")
     assert not (checkout / SCHEDULER.fragments).exists()
     assert (checkout / PARTS["monitor"].fragments / "start.added.md").exists()
 
