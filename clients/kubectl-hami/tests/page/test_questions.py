@@ -62,6 +62,24 @@ def test_several_windows_share_a_picture_until_it_is_old(told: Told, clock: Cloc
     assert "other" == json.loads(questions.picture())["cluster"]
 
 
+def test_a_cluster_that_takes_long_to_read_is_read_less_often(told: Told, clock: Clock) -> None:
+    """Reading takes a tenth of the time at most, and the browser is told when to ask again."""
+
+    def read_slowly() -> dict[str, Any]:
+        clock.now += 4
+        return told.picture
+
+    questions = Questions(read_slowly, told.read_explanation, told.read_events, clock=clock)
+    first = questions.picture()
+    told.picture = a_picture(cluster="other")
+    clock.now += 35.9
+
+    assert 36 == json.loads(first)["refreshSeconds"]
+    assert first == questions.picture()
+    clock.now += 0.1
+    assert "other" == json.loads(questions.picture())["cluster"]
+
+
 def test_use_over_time_is_what_the_pictures_showed(told: Told, clock: Clock) -> None:
     """The sum over a Pod's shares. One that nothing measured counts nothing; where none is known there is a gap."""
     questions = asked(told, clock)

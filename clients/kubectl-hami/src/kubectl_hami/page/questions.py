@@ -18,6 +18,8 @@ from kubectl_hami.page.history import History, Series, Use
 Json = Any
 REFRESH_SECONDS = 5.0
 """How old a picture may be before it is read again."""
+REST_SHARE = 9
+"""How many times as long as it takes to read a picture nothing is read after it: a large cluster is read less often."""
 
 
 @dataclass(slots=True)
@@ -34,22 +36,27 @@ class Questions:
     """Returns the use of a Pod over time; None if there is no other source than the pictures."""
     clock: Callable[[], float] = time.time
     refresh_seconds: float = REFRESH_SECONDS
+    _reading: threading.Lock = field(default_factory=threading.Lock)
+    """Held while a picture is read, which may take long."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    """Held while the history is read or changed."""
     _history: History = field(default_factory=History)
     _picture: bytes = b""
-    _read_at: float = -1e18
+    _due_at: float = -1e18
+    """When the picture is to be read again."""
     _granted: dict[str, tuple[int, int]] = field(default_factory=dict)
     """MiB and percent, by Pod."""
 
     def picture(self) -> bytes:
-        """Return the picture as JSON, at most `refresh_seconds` old. Raises: HamiError."""
-        with self._lock:
-            now = self.clock()
-            if now - self._read_at >= self.refresh_seconds:
+        """Return the picture as JSON, read again if it is due. Raises: HamiError."""
+        with self._reading:
+            began = self.clock()
+            if began >= self._due_at:
                 found = self.read_picture()
-                self._keep(found, now)
-                self._picture = json.dumps({**found, "refreshSeconds": self.refresh_seconds}).encode()
-                self._read_at = now
+                rest = max(self.refresh_seconds, REST_SHARE * (self.clock() - began))
+                self._keep(found, began)
+                self._picture = json.dumps({**found, "refreshSeconds": rest}).encode()
+                self._due_at = self.clock() + rest
             return self._picture
 
     def story(self, namespace: str, name: str) -> bytes:
@@ -97,10 +104,9 @@ class Questions:
             pod: (sum(one["memoryMib"] for one in held), sum(one["corePercent"] for one in held))
             for pod, held in shares.items()
         }
-        self._history.record(
-            now,
-            {pod: Use(_sum(held, "usedMemoryMib"), _sum(held, "usedCorePercent")) for pod, held in shares.items()},
-        )
+        uses = {pod: Use(_sum(held, "usedMemoryMib"), _sum(held, "usedCorePercent")) for pod, held in shares.items()}
+        with self._lock:
+            self._history.record(now, uses)
 
 
 def _sum(shares: Sequence[Mapping[str, Json]], name: str) -> float | None:

@@ -84,7 +84,7 @@ function moved() {
     if (document.activeElement !== search) search.value = isSearched ? (state.options.q ?? "") : "";
     document
         .querySelectorAll("nav a")
-        .forEach((link) => link.toggleAttribute("aria-current", link.dataset.view === state.view));
+        .forEach((link) => link.setAttribute("aria-current", link.dataset.view === state.view ? "page" : "false"));
     part("order").value = state.options.sort ?? "";
     part("size").value = state.options.size ?? "";
     part("controls").hidden = state.view !== "devices";
