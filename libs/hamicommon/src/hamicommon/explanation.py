@@ -18,6 +18,8 @@ _LEAST_COLUMNS = 24
 """Least width of the last column."""
 _BOLD, _DIM, _GREEN, _RED, _PLAIN = "\033[1m", "\033[2m", "\033[32m", "\033[31m", "\033[0m"
 _VERDICTS = {"bound": _GREEN, "reserved": _GREEN, "fits": _GREEN, "refused": _RED}
+_OFFERED = ("devices", "memoryMib", "corePercent")
+_FREE = ("freeDevices", "freeMemoryMib", "freeCorePercent")
 _SHARES = re.compile(r"\d+/\d+ ")
 
 Shape = Mapping[str, Any]
@@ -33,9 +35,10 @@ def page(report: Shape, *, columns: int, is_coloured: bool, is_whole: bool = Fal
     if report["verdict"] == "refused":
         head += _wrapped(report["summary"], columns)
     blocks = ["\n".join(head)]
-    tables = (
+    tables: tuple[tuple[Sequence[str], Rows], ...] = (
         (("CONTAINER", "ASKS"), [(asked["container"], asked["text"]) for asked in report["asks"]]),
         (("CONTAINER", "DEVICE", "MEMORY", "COMPUTE", "MODEL"), [_given(given) for given in report["gets"]]),
+        *(_supply(supply, report["asks"]) for supply in report.get("supplies") or ()),
         _nodes(report["nodes"], is_whole=is_whole),
         (("IT WOULD FIT ON", "IF CHANGED"), [(change["node"], change["what"]) for change in report["changes"]]),
     )
@@ -80,6 +83,29 @@ def _given(given: Shape) -> tuple[str, ...]:
     index = f"#{given['index']}" if given["index"] is not None else "gone"
     model = " ".join(part for part in (index, given["model"], given["migProfile"]) if part)
     return given["container"], given["device"], f"{given['memoryMib']} MiB", compute, model
+
+
+def _supply(supply: Shape, asks: Sequence[Shape]) -> tuple[Sequence[str], Rows]:
+    """Return what is asked, offered and free of one vendor; amounts are of one device, the largest."""
+    rows = [
+        (f"asked by {asked['container']}", str(asked["count"]), _memory(asked), _compute(asked["corePercent"]))
+        for asked in asks
+        if asked["vendor"] == supply["vendor"]
+    ]
+    for name, keys in (("offered", _OFFERED), ("free", _FREE)):
+        devices, memory_mib, core_percent = (supply[key] for key in keys)
+        rows.append((name, str(devices), f"{memory_mib} MiB" if memory_mib else "-", _compute(core_percent)))
+    return (supply["vendor"], "DEVICES", "MEMORY OF ONE", "COMPUTE OF ONE"), rows
+
+
+def _memory(asked: Shape) -> str:
+    if asked["memoryMib"]:
+        return f"{asked['memoryMib']} MiB"
+    return f"{asked['memoryPercent']} %" if asked["memoryPercent"] else "-"
+
+
+def _compute(percent: int) -> str:
+    return f"{percent} %" if percent else "-"
 
 
 def _nodes(nodes: Sequence[Shape], *, is_whole: bool) -> tuple[Sequence[str], Rows]:

@@ -17,6 +17,7 @@ from hami_scheduler.decide.filter import FilterResult, filter_nodes
 from hami_scheduler.decide.place_pod import Placement, try_node
 from hami_scheduler.explain.hints import amount_hints, policy_hints
 from hami_scheduler.explain.remedies import Change, Question, changes
+from hami_scheduler.explain.supply import Supply, supplies
 from hami_scheduler.explain.wording import Facts, choice, describe, node_sentence, summary
 from hami_scheduler.state.ledger import Ledger
 from hami_scheduler.state.view import ClusterView
@@ -92,6 +93,8 @@ class Report:
     changes: tuple[Change, ...] = ()
     """Changes that let the Pod fit, each alone, or one pair; empty if none helps or none is needed."""
     notes: tuple[str, ...] = ()
+    supplies: tuple[Supply, ...] = ()
+    """What the cluster offers of each vendor that a refused Pod asks."""
 
 
 Steps = Generator[None, None, Report]
@@ -240,7 +243,8 @@ def _refused(question: Question, result: FilterResult, view: ClusterView) -> Ste
         if number % _STEP_NODES == 0:
             yield
     found = yield from changes(question, view, sorted(misfits))
-    return replace(_base(request, "refused", text, None), nodes=tuple(nodes), changes=found)
+    offered = yield from supplies(request, view.ledger)
+    return replace(_base(request, "refused", text, None), nodes=tuple(nodes), changes=found, supplies=offered)
 
 
 def _others(
