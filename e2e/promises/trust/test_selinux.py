@@ -80,7 +80,7 @@ def test_container_reads_what_it_is_given_under_enforcing_selinux(guest: Guest, 
 
 
 def test_selinux_keeps_a_container_from_other_files(guest: Guest) -> None:
-    """So it is the label that lets it write its region. The user is root, whom modes do not stop."""
+    """So the label lets it write its region. The process is of root, which the modes of files do not stop."""
     with pytest.raises(MachineError, match="Permission denied"):
         in_container(guest, WRITE, f"{VGPU}/other")
 
