@@ -23,9 +23,9 @@ from hami_scheduler.state.cluster import Cluster
 from hami_webhook.adapters.http import AdmissionMetrics
 from hami_webhook.adapters.kube import left_out_gauge, unapplied_gauge
 from hami_webhook.certificates.certificate_loop import CertificateMetrics
-from hamicommon.runtime.api_metrics import ApiMetrics
-from hamicommon.runtime.device_config import DeviceConfigFile
-from hamicommon.runtime.tls import Certificate
+from hamicommon.runtime.api.api_metrics import ApiMetrics
+from hamicommon.runtime.program.device_config import DeviceConfigFile
+from hamicommon.runtime.serving.tls import Certificate
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs/metrics.md"

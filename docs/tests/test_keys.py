@@ -12,7 +12,7 @@ import pytest
 
 from hamicommon.config import SECTIONS, load_device_config
 from hamicommon.config_schema import Key
-from hamicommon.runtime import hami_flags
+from hamicommon.runtime.program import hami_flags
 
 from .sources import PYTHON
 

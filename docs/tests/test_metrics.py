@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import Metric
 
-from hamicommon.runtime.device_config import DeviceConfigFile
+from hamicommon.runtime.program.device_config import DeviceConfigFile
 from metrics_page import PAGE, REGISTRIES, page
 
 from .pages import ROOT

@@ -111,7 +111,7 @@ def test_build_metric_has_the_commit_of_the_labels(image_of: Callable[[str], Ima
     """Dashboards and registries show the same commit."""
     image = image_of(name)
     script = (
-        "from hamicommon.runtime.build import build_family\n"
+        "from hamicommon.runtime.serving.build import build_family\n"
         "[[_, labels, *_]] = build_family('').samples\n"
         "print(labels['revision'], labels['build_date'])"
     )

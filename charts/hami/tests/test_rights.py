@@ -21,7 +21,7 @@ VERBS = {
     "pages": "list",
     "watch_lines": "watch",
 }
-"""Methods of `hamicommon.runtime.kube.Kube`, with the verb that the API server checks."""
+"""Methods of `hamicommon.runtime.api.kube.Kube`, with the verb that the API server checks."""
 
 
 def rights(made: tuple[Json, ...]) -> list[str]:

@@ -30,7 +30,7 @@ PLUGIN_STEPS = (
     f"{PLUGIN}.adapters.regions:_use_spare",  # the region gets its name
     f"{PLUGIN}.adapters.regions:_fill",  # the limits get their contents
     f"{PLUGIN}.adapters.cdi_files:write_spec",
-    "hamicommon.runtime.atomic_file:_new_temporary",  # the spec gets a file
+    "hamicommon.runtime.host.atomic_file:_new_temporary",  # the spec gets a file
     "pathlib:Path.replace",  # the spec gets its name
     "prometheus_client:Histogram.observe",  # the kubelet gets its answer
     f"{PLUGIN}.adapters.kube:NodeKube.patch_pod",  # the Pod is marked

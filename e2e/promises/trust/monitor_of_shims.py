@@ -16,7 +16,7 @@ from hami_monitor.adapters.processes import Processes
 from hami_monitor.config import NAME, read_config
 from hami_monitor.decide.watchdog.control_groups import ContainerGroup
 from hami_monitor.main import run
-from hamicommon.runtime import logs, process
+from hamicommon.runtime.program import logs, process
 from minicluster.pids import start_ticks
 
 ROOT = Path(os.environ["KUBELET_ROOT"])

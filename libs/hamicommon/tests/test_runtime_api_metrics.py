@@ -9,9 +9,9 @@ import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from hamicommon.runtime import kube as kube_module
-from hamicommon.runtime.api_metrics import ApiMetrics
-from hamicommon.runtime.kube import Kube, KubeError
+from hamicommon.runtime.api import kube as kube_module
+from hamicommon.runtime.api.api_metrics import ApiMetrics
+from hamicommon.runtime.api.kube import Kube, KubeError
 
 from .test_runtime_kube import a_kubeconfig, serving
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hamicommon.runtime.atomic_file import remove_temporaries, write_atomically
+from hamicommon.runtime.host.atomic_file import remove_temporaries, write_atomically
 from testbed.disks import DISK_BYTES, fill, may_mount, small_disk
 
 

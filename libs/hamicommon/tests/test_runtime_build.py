@@ -4,7 +4,7 @@ The metric of the build.
 
 import platform
 
-from hamicommon.runtime.build import build_family
+from hamicommon.runtime.serving.build import build_family
 
 
 def test_build_is_told_in_hamis_labels() -> None:

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from hamicommon.config import ConfigError
-from hamicommon.runtime.device_config import DeviceConfigFile
+from hamicommon.runtime.program.device_config import DeviceConfigFile
 from hamicommon.vendors import ascend, nvidia
 
 

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 
 from structlog.testing import capture_logs
 
-from hamicommon.runtime.event_queue import EventQueue
-from hamicommon.runtime.kube import KubeError
+from hamicommon.runtime.api.event_queue import EventQueue
+from hamicommon.runtime.api.kube import KubeError
 
 FOREVER_SECONDS = 60.0
 

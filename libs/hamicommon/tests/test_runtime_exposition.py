@@ -13,7 +13,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar, Sample
 
-from hamicommon.runtime.exposition import encoder
+from hamicommon.runtime.serving.exposition import encoder
 
 ACCEPTS = {
     "any": "*/*",

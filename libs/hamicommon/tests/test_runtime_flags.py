@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hamicommon.runtime import flags, hami_flags
+from hamicommon.runtime.program import flags, hami_flags
 
 
 def as_words(value: object) -> str:

@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 from structlog.testing import capture_logs
 
-from hamicommon.runtime.http import ServeError, application, read_body, serve, split_address
+from hamicommon.runtime.serving.http import ServeError, application, read_body, serve, split_address
 
 
 def an_application(**options: object) -> web.Application:

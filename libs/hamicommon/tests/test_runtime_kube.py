@@ -21,8 +21,8 @@ import yaml
 from aiohttp import web
 from kubernetes.aio.config import incluster_config
 
-from hamicommon.runtime import kube as kube_module
-from hamicommon.runtime.kube import Conflict, Gone, Kube, KubeConfigError, KubeError, NotFound, Unreachable, event
+from hamicommon.runtime.api import kube as kube_module
+from hamicommon.runtime.api.kube import Conflict, Gone, Kube, KubeConfigError, KubeError, NotFound, Unreachable, event
 
 from .identities import an_identity
 
@@ -393,7 +393,7 @@ async def test_a_new_authority_of_the_api_server_is_trusted(tmp_path: Path, monk
 )
 def test_a_uid_without_passwd_entry_and_home_can_be_a_service() -> None:
     """As in an image whose user is only a number."""
-    code = "import os, hamicommon.runtime.kube; print(os.getuid(), os.environ['HOME'])"
+    code = "import os, hamicommon.runtime.api.kube; print(os.getuid(), os.environ['HOME'])"
     command = ["unshare", "--user", "--map-user=65532", "env", "-i", sys.executable, "-c", code]
 
     assert "65532 /\n" == subprocess.run(command, check=True, capture_output=True, text=True).stdout

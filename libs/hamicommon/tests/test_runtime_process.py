@@ -14,7 +14,7 @@ import pytest
 PRELUDE = """
 import asyncio, sys
 from hamicommon.errors import HamiError
-from hamicommon.runtime import logs, process
+from hamicommon.runtime.program import logs, process
 logs.configure(0, json=True)
 """
 
@@ -123,7 +123,7 @@ def test_library_logs_and_debug_lines_follow_the_verbosity(tmp_path: Path) -> No
     script = tmp_path / "script.py"
     script.write_text(
         "import logging, structlog, sys\n"
-        "from hamicommon.runtime import logs\n"
+        "from hamicommon.runtime.program import logs\n"
         "logs.configure(int(sys.argv[1]), json=True)\n"
         "structlog.get_logger().debug('Detail', count=3)\n"
         "logging.getLogger('library').warning('odd %s', 'thing')\n"

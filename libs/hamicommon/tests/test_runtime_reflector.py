@@ -14,9 +14,9 @@ from aiohttp import web
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hamicommon.runtime import reflector
-from hamicommon.runtime.kube import Kube, Reflector
-from hamicommon.runtime.reflector import Backoff
+from hamicommon.runtime.api import reflector
+from hamicommon.runtime.api.kube import Kube, Reflector
+from hamicommon.runtime.api.reflector import Backoff
 from testbed.waiting import eventually
 
 PATH = "/api/v1/pods"

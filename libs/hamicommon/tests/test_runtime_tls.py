@@ -10,8 +10,8 @@ from typing import NamedTuple
 import pytest
 from prometheus_client import CollectorRegistry
 
-from hamicommon.runtime.http import application, serve
-from hamicommon.runtime.tls import Certificate, FileCertificate, TlsError
+from hamicommon.runtime.serving.http import application, serve
+from hamicommon.runtime.serving.tls import Certificate, FileCertificate, TlsError
 
 from .identities import an_identity
 

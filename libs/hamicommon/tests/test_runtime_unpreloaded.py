@@ -4,7 +4,7 @@ The record of containers without the library says how each was started last.
 
 from pathlib import Path
 
-from hamicommon.runtime.unpreloaded import forget, record, recorded
+from hamicommon.runtime.host.unpreloaded import forget, record, recorded
 
 
 def test_record_is_of_the_last_start(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hamicommon.runtime.api_errors import KubeError, Unreachable
-from hamicommon.runtime.watch_stream import EVENT_BYTES, JsonLines
+from hamicommon.runtime.api.api_errors import KubeError, Unreachable
+from hamicommon.runtime.api.watch_stream import EVENT_BYTES, JsonLines
 
 PATH = "/api/v1/nodes"
 

@@ -14,7 +14,7 @@ from threading import Event
 
 import pytest
 
-from hamicommon.runtime.worker import HangError, Worker
+from hamicommon.runtime.host.worker import HangError, Worker
 
 
 class Library:

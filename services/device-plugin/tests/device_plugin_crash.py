@@ -20,7 +20,7 @@ from hami_device_plugin.decide.owner import Entry
 from hami_device_plugin.decide.pods import read_pod
 from hami_device_plugin.serve.starts import identity
 from hami_device_plugin.serve.starts.identity import IdentityAllocator, KubeletAccess
-from hamicommon.runtime import atomic_file
+from hamicommon.runtime.host import atomic_file
 from hamicommon.vendors import nvidia
 from hamicommon.vendors.nvidia import NvidiaConfig
 

@@ -20,7 +20,7 @@ from hami_device_plugin.serve.mig.instances import MigAccess, MigInstances
 from hami_device_plugin.serve.mig.reports import MigReports
 from hamicommon.errors import HamiError
 from hamicommon.model import MigAllocation, MigPlacement, Share
-from hamicommon.runtime.nvml import Nvml
+from hamicommon.runtime.host.nvml import Nvml
 from hamicommon.vendors.nvidia import MigProfileRule
 from hamicommon.wire import keys
 from hamicommon.wire.mig_allocations import decode_mig_allocations, encode_mig_allocations

@@ -16,7 +16,7 @@ from device_plugin_process import FAKE_DRIVER
 
 from hami_device_plugin.adapters.mig_journal import JournalFile
 from hami_device_plugin.adapters.nvml.mig import MigNvml
-from hamicommon.runtime.nvml import Nvml
+from hamicommon.runtime.host.nvml import Nvml
 
 Step = tuple[str, int, bool]
 """A function, which of its calls, and whether the process is killed after it."""

@@ -28,7 +28,7 @@ from hami_device_plugin.decide.enforcement import (
     hold,
 )
 from hamicommon.model import Share
-from hamicommon.runtime import unpreloaded
+from hamicommon.runtime.host import unpreloaded
 from testbed.hardware import FIRST_DRIVER_WITH_LIMITS, FakeDriver, StandInCgroups
 
 GIB = 1 << 30

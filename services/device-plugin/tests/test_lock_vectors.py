@@ -21,7 +21,7 @@ from hami_device_plugin.serve.starts import lock
 from hami_device_plugin.serve.starts.lock import LockAllocator
 from hamicommon.config import DeviceConfig
 from hamicommon.errors import HamiError
-from hamicommon.runtime.kube import Kube
+from hamicommon.runtime.api.kube import Kube
 from hamicommon.vendors import nvidia
 from hamicommon.vendors.nvidia import NvidiaConfig
 

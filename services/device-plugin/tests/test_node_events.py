@@ -9,7 +9,7 @@ from device_plugin_builders import RESOURCE, VENDOR
 from device_plugin_process import NODE, a_node
 
 from hami_device_plugin.adapters.kube import NodeKube
-from hamicommon.runtime.kube import Kube
+from hamicommon.runtime.api.kube import Kube
 
 
 async def test_repeated_warning_counts_in_one_event(host: Path, api: ApiServer) -> None:

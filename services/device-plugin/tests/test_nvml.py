@@ -16,7 +16,7 @@ PRELUDE = """
 import asyncio, pynvml, sys
 from pathlib import Path
 from hami_device_plugin.adapters.nvml.devices import discover
-from hamicommon.runtime.nvml import Nvml, NvmlError
+from hamicommon.runtime.host.nvml import Nvml, NvmlError
 
 def mapped():
     lines = Path("/proc/self/maps").read_text().splitlines()

@@ -22,7 +22,7 @@ from hami_device_plugin.adapters.regions import (
     write_limits,
 )
 from hami_device_plugin.decide.cdi.spec import MARK_MODE
-from hamicommon.runtime.removal import FOLDER, delete_some
+from hamicommon.runtime.host.removal import FOLDER, delete_some
 from testbed.disks import read_only
 
 TENANT = 4242

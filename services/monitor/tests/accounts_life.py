@@ -23,8 +23,9 @@ from hami_monitor.config import Config
 from hami_monitor.decide.observation import Observation
 from hami_monitor.serve import accounts
 from hami_monitor.serve.accounts import Accounts
-from hamicommon.runtime import atomic_file, logs
-from hamicommon.runtime.kube import Kube
+from hamicommon.runtime.api.kube import Kube
+from hamicommon.runtime.host import atomic_file
+from hamicommon.runtime.program import logs
 
 from .pod_server import a_pod
 

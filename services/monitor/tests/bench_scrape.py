@@ -33,8 +33,9 @@ from hami_monitor.decide.watchdog.control_groups import ContainerGroup
 from hami_monitor.metrics.account_families import AccountStatus
 from hami_monitor.metrics.collector import MonitorCollector
 from hami_monitor.serve.monitor import Monitor
-from hamicommon.runtime import http, logs
-from hamicommon.runtime.kube import Kube
+from hamicommon.runtime.api.kube import Kube
+from hamicommon.runtime.program import logs
+from hamicommon.runtime.serving import http
 from hamicommon.wire.region import DeviceRecords, decode_region
 
 from .region_files import Process, a_region

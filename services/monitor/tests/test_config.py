@@ -9,7 +9,7 @@ import pytest
 
 from hami_monitor.config import Config, read_config
 from hamicommon.config import ConfigError
-from hamicommon.runtime.hami_flags import KLOG_FLAGS
+from hamicommon.runtime.program.hami_flags import KLOG_FLAGS
 
 ENVIRONMENT = {"NODE_NAME": "n1", "HOOK_PATH": "/usr/local/vgpu"}
 

@@ -17,7 +17,7 @@ from hami_monitor.config import Config
 from hami_monitor.metrics.collector import MonitorCollector
 from hami_monitor.serve.monitor import Monitor
 from hami_monitor.serve.rounds import STALLED_SECONDS
-from hamicommon.runtime.kube import Kube
+from hamicommon.runtime.api.kube import Kube
 from hamicommon.wire.region import SLOTS, decode_region
 from testbed.waiting import eventually
 

@@ -20,7 +20,7 @@ READ = """
 import asyncio, json, sys
 from dataclasses import asdict
 from hami_monitor.adapters.nvml import Driver
-from hamicommon.runtime.nvml import NvmlError
+from hamicommon.runtime.host.nvml import NvmlError
 
 async def main():
     driver = Driver()

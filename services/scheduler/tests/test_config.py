@@ -4,7 +4,7 @@ import pytest
 
 from hami_scheduler.config import Config, read_config
 from hamicommon.config import ConfigError, load_device_config
-from hamicommon.runtime.hami_flags import KLOG_FLAGS, SCHEDULER_FLAGS, VENDOR_FLAGS
+from hamicommon.runtime.program.hami_flags import KLOG_FLAGS, SCHEDULER_FLAGS, VENDOR_FLAGS
 from hamicommon.vendors import ascend, iluvatar, nvidia
 from hamicommon.wire.version import WireVersion
 

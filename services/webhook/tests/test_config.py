@@ -8,7 +8,7 @@ import pytest
 
 from hami_webhook.config import Config, read_config
 from hamicommon.config import ConfigError
-from hamicommon.runtime.hami_flags import KLOG_FLAGS, SCHEDULER_FLAGS, VENDOR_FLAGS
+from hamicommon.runtime.program.hami_flags import KLOG_FLAGS, SCHEDULER_FLAGS, VENDOR_FLAGS
 
 
 def test_the_charts_scheduler_arguments_are_taken() -> None:

@@ -19,8 +19,9 @@ from hami_device_plugin.metrics import Metrics
 from hami_device_plugin.serve.node_settings import NodeSettings
 from hami_device_plugin.serve.plugin import Plugin
 from hamicommon.config import ConfigError
-from hamicommon.runtime import http, logs, process
-from hamicommon.runtime.kube import Kube
+from hamicommon.runtime.api.kube import Kube
+from hamicommon.runtime.program import logs, process
+from hamicommon.runtime.serving import http
 
 logger = structlog.get_logger()
 

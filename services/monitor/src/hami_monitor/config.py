@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from hami_monitor import __version__
 from hami_monitor.decide.watchdog.findings import Kind
 from hamicommon.config import ConfigError
-from hamicommon.runtime.flags import FlagParser, bool_flag, parser, span
-from hamicommon.runtime.hami_flags import accept_klog_flags
+from hamicommon.runtime.program.flags import FlagParser, bool_flag, parser, span
+from hamicommon.runtime.program.hami_flags import accept_klog_flags
 
 NAME = "hami-monitor"
 DESCRIPTION = (

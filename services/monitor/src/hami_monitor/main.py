@@ -16,8 +16,9 @@ from hami_monitor.config import NAME, Config, read_config
 from hami_monitor.metrics.collector import MonitorCollector
 from hami_monitor.serve.monitor import Monitor
 from hamicommon.config import ConfigError
-from hamicommon.runtime import http, logs, process
-from hamicommon.runtime.kube import Kube
+from hamicommon.runtime.api.kube import Kube
+from hamicommon.runtime.program import logs, process
+from hamicommon.runtime.serving import http
 
 logger = structlog.get_logger()
 

@@ -17,7 +17,7 @@ from hami_monitor.decide.watchdog.eviction import LASTING_SECONDS, PAUSE_SECONDS
 from hami_monitor.decide.watchdog.findings import Evidence, Finding, Kind
 from hami_monitor.serve.evictions import Evictions
 from hamicommon.config import ConfigError
-from hamicommon.runtime.kube import Kube
+from hamicommon.runtime.api.kube import Kube
 from testbed.waiting import eventually
 
 from ..pod_server import PodServer

@@ -23,9 +23,9 @@ from hami_monitor.decide.watchdog.findings import Kind
 from hami_monitor.serve.driver_watch import DriverWatch
 from hami_monitor.serve.evictions import Evictions
 from hami_monitor.serve.monitor import Monitor
-from hamicommon.runtime.kube import Kube
-from hamicommon.runtime.unpreloaded import record
-from hamicommon.runtime.worker import HangError
+from hamicommon.runtime.api.kube import Kube
+from hamicommon.runtime.host.unpreloaded import record
+from hamicommon.runtime.host.worker import HangError
 from testbed.waiting import eventually
 
 from ..pod_server import PodServer, a_pod

@@ -41,7 +41,7 @@ from hamicommon.config import ConfigError, load_device_config
 from hamicommon.errors import HamiError
 from hamicommon.explanation import page
 from hamicommon.manifests import documents, pods_of, with_namespace
-from hamicommon.runtime.kube import Kube
+from hamicommon.runtime.api.kube import Kube
 from hamicommon.wire.errors import DecodeError
 
 COMMANDS = ("explain", "simulate", "snapshot")

@@ -16,8 +16,8 @@ from hami_scheduler.values.request import Policies
 from hami_scheduler.values.rules import device_policy_problem, node_policy_problem
 from hami_scheduler.values.selector import misspelling
 from hamicommon.config import ConfigError, DeviceConfig
-from hamicommon.runtime.flags import FlagParser, bool_flag, parser, span, wait
-from hamicommon.runtime.hami_flags import accept_scheduler_flags
+from hamicommon.runtime.program.flags import FlagParser, bool_flag, parser, span, wait
+from hamicommon.runtime.program.hami_flags import accept_scheduler_flags
 from hamicommon.vendor import Chip, named
 from hamicommon.vendors import ascend, iluvatar
 from hamicommon.wire.errors import DecodeError

@@ -34,10 +34,10 @@ from hami_scheduler.serve.listen.metrics import ClusterCollector, Observed, Prob
 from hami_scheduler.serve.locking import NodeLocks
 from hami_scheduler.values.inventory import Problem
 from hamicommon.config import ConfigError
-from hamicommon.runtime import logs, process
-from hamicommon.runtime.api_metrics import ApiMetrics
-from hamicommon.runtime.device_config import DeviceConfigFile
-from hamicommon.runtime.kube import Kube
+from hamicommon.runtime.api.api_metrics import ApiMetrics
+from hamicommon.runtime.api.kube import Kube
+from hamicommon.runtime.program import logs, process
+from hamicommon.runtime.program.device_config import DeviceConfigFile
 
 logger = structlog.get_logger()
 

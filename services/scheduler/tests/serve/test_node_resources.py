@@ -11,7 +11,7 @@ import pytest_asyncio
 from hami_scheduler.decide.node_resources import PLENTY, changes
 from hami_scheduler.serve.background.node_resources import NodeResources
 from hami_scheduler.serve.kube.api import KubeApi
-from hamicommon.runtime.kube import Kube
+from hamicommon.runtime.api.kube import Kube
 
 from ..support.api_server import ApiServer, an_api_server
 from ..support.builders import NOW, vendors

@@ -10,7 +10,7 @@ from hami_scheduler.main import Service
 from hami_scheduler.serve.bind import bind_pod
 from hami_scheduler.serve.errors import BindError
 from hami_scheduler.serve.filter import filter_pod
-from hamicommon.runtime.api_errors import Conflict
+from hamicommon.runtime.api.api_errors import Conflict
 from hamicommon.wire import keys
 from hamicommon.wire.node_lock import decode_node_lock
 

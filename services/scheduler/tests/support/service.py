@@ -15,9 +15,9 @@ from prometheus_client import CollectorRegistry
 
 from hami_scheduler.config import Config
 from hami_scheduler.main import Service
-from hamicommon.runtime.api_metrics import ApiMetrics
-from hamicommon.runtime.device_config import DeviceConfigFile
-from hamicommon.runtime.kube import Kube
+from hamicommon.runtime.api.api_metrics import ApiMetrics
+from hamicommon.runtime.api.kube import Kube
+from hamicommon.runtime.program.device_config import DeviceConfigFile
 from testbed.waiting import eventually
 
 from .api_server import ApiServer

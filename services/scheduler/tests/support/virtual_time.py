@@ -17,9 +17,9 @@ from prometheus_client import CollectorRegistry
 
 from hami_scheduler.config import Config
 from hami_scheduler.main import Service
-from hamicommon.runtime.api_errors import Conflict, Gone, NotFound, Unreachable
-from hamicommon.runtime.device_config import DeviceConfigFile
-from hamicommon.runtime.watch_stream import Event
+from hamicommon.runtime.api.api_errors import Conflict, Gone, NotFound, Unreachable
+from hamicommon.runtime.api.watch_stream import Event
+from hamicommon.runtime.program.device_config import DeviceConfigFile
 from testbed.waiting import eventually
 
 from .builders import VECTORS, Object

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from hami_webhook import __version__
 from hamicommon.config import ConfigError
-from hamicommon.runtime.flags import FlagParser, bool_flag, parser
-from hamicommon.runtime.hami_flags import SCHEDULER_FLAGS, accept_scheduler_flags
+from hamicommon.runtime.program.flags import FlagParser, bool_flag, parser
+from hamicommon.runtime.program.hami_flags import SCHEDULER_FLAGS, accept_scheduler_flags
 
 NAME = "hami-webhook"
 _DNS_LABEL = "[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"

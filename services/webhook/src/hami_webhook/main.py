@@ -20,10 +20,11 @@ from hami_webhook.config import NAME, Config, read_config
 from hami_webhook.decide.admission import Policy
 from hami_webhook.serve.admissions import Admissions, follow_device_config
 from hamicommon.config import ConfigError
-from hamicommon.runtime import http, logs, process
-from hamicommon.runtime.device_config import DeviceConfigFile
-from hamicommon.runtime.kube import Kube, KubeConfigError
-from hamicommon.runtime.tls import Certificate, FileCertificate
+from hamicommon.runtime.api.kube import Kube, KubeConfigError
+from hamicommon.runtime.program import logs, process
+from hamicommon.runtime.program.device_config import DeviceConfigFile
+from hamicommon.runtime.serving import http
+from hamicommon.runtime.serving.tls import Certificate, FileCertificate
 
 logger = structlog.get_logger()
 

@@ -1,6 +1,13 @@
 """
-The run-time parts of a service: API client, reflector, HTTP server, NVML, process, logs, flags.
+The run-time parts of a service. Only services import it, and nothing here may know a service.
 
-Only services import it. `kube`, `http` and `nvml` are the only modules that import their client library. A module
-here must never know a service.
+| Room | Is for |
+|---|---|
+| `api` | the API server: client, reflector, Events |
+| `serving` | what a service answers: HTTP, certificates, metrics |
+| `program` | how a service runs: flags, settings, logs, signals |
+| `host` | the machine: its files, NVML, work that may hang |
+| `kubelet_api` | the generated stubs of the kubelet's APIs |
+
+No room imports another.
 """

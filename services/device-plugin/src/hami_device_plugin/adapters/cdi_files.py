@@ -14,7 +14,7 @@ import orjson
 from hami_device_plugin.decide.cdi.edits import Edits
 from hami_device_plugin.decide.cdi.spec import KIND, spec
 from hamicommon.errors import HamiError
-from hamicommon.runtime.atomic_file import remove_temporaries, write_atomically
+from hamicommon.runtime.host.atomic_file import remove_temporaries, write_atomically
 
 _PREFIX = KIND.replace("/", "-") + "_"
 _SUFFIX = ".json"

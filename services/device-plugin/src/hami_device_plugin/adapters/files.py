@@ -1,7 +1,7 @@
 """
 Make files of the host usable for containers, and name the file in every error.
 
-Neighbours: `regions` has the directories of containers, `hamicommon.runtime.atomic_file` writes files.
+Neighbours: `regions` has the directories of containers, `hamicommon.runtime.host.atomic_file` writes files.
 """
 
 import os

@@ -3,7 +3,7 @@ Read and write this Node and the Pods bound to it.
 
 Reads come from a watch if an age of seconds is harmless, and from the server if HAMi's lock protocol needs the present
 state. Every write names the UID or resourceVersion it expects, or may be repeated.
-Neighbours: `hamicommon.runtime.kube` is the client.
+Neighbours: `hamicommon.runtime.api.kube` is the client.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ import structlog
 from hami_device_plugin.decide.mig.claims import is_ended, same_promise
 from hami_device_plugin.decide.pods import Pod, read_pod
 from hamicommon.errors import HamiError
-from hamicommon.runtime.event_queue import EventQueue
-from hamicommon.runtime.kube import Conflict, Kube, NotFound, Object, Reflector, event
+from hamicommon.runtime.api.event_queue import EventQueue
+from hamicommon.runtime.api.kube import Conflict, Kube, NotFound, Object, Reflector, event
 from hamicommon.vendor import Vendor
 from hamicommon.wire import keys
 from hamicommon.wire.errors import DecodeError

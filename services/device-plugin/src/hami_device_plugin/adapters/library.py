@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hami_device_plugin.decide.allocation import Library
 from hamicommon.errors import HamiError
-from hamicommon.runtime.atomic_file import remove_temporaries, write_atomically
+from hamicommon.runtime.host.atomic_file import remove_temporaries, write_atomically
 
 NAME = "libvgpu.so"
 HOOK_NAME = "nvidia-cdi-hook"

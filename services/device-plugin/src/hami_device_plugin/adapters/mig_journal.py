@@ -14,7 +14,7 @@ import orjson
 import structlog
 
 from hami_device_plugin.decide.mig.journal import Journal, JournalError, decode_journal, encode_journal
-from hamicommon.runtime.atomic_file import remove_temporaries, write_atomically
+from hamicommon.runtime.host.atomic_file import remove_temporaries, write_atomically
 
 NAME = "mig-instances.json"
 LOCK_NAME = "mig-instances.lock"

@@ -6,7 +6,7 @@ limits. So the directory holds nothing else, and costs the same at each start. N
 be made before the kubelet calls; a start makes what is missing. Under the node lock the container
 gets the directory itself, writable, as HAMi does it. An earlier container may have left anything in such a directory,
 so nothing here follows a link.
-Neighbours: `hamicommon.runtime.removal` deletes what was left, `identity` and `lock` call.
+Neighbours: `hamicommon.runtime.host.removal` deletes what was left, `identity` and `lock` call.
 """
 
 import os
@@ -18,8 +18,8 @@ from pathlib import Path
 
 from hami_device_plugin.adapters.files import label_for_containers, make_world_writable
 from hami_device_plugin.decide.allocation import LIMITS
-from hamicommon.runtime.atomic_file import write_atomically
-from hamicommon.runtime.removal import FOLDER, set_aside
+from hamicommon.runtime.host.atomic_file import write_atomically
+from hamicommon.runtime.host.removal import FOLDER, set_aside
 
 REGION_SUFFIX = ".cache"
 REGION_BYTES_MAX = 16 * 2**20

@@ -18,7 +18,7 @@ from hami_device_plugin.decide.mig.static import NONE
 from hami_device_plugin.decide.mode import AUTO
 from hami_device_plugin.decide.replicas import ids
 from hami_device_plugin.decide.replicas.preference import ANNOTATION, POLICIES
-from hamicommon.runtime import flags
+from hamicommon.runtime.program import flags
 
 DEFAULT_KUBELET_SOCKET = "/var/lib/kubelet/device-plugins/kubelet.sock"
 NAME = "hami-device-plugin"

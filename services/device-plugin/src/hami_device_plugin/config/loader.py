@@ -33,7 +33,7 @@ from hami_device_plugin.decide.replicas.ids import SEPARATORS
 from hami_device_plugin.decide.replicas.preference import POLICIES
 from hamicommon.config import ConfigError, DeviceConfig, Texts, Unreadable, load_device_config
 from hamicommon.node_overrides import NodeConfig, NodeOverrides, load_node_overrides
-from hamicommon.runtime.flags import span
+from hamicommon.runtime.program.flags import span
 from hamicommon.vendors import nvidia
 from hamicommon.wire.errors import DecodeError
 from hamicommon.wire.go.strconv import parse_bool

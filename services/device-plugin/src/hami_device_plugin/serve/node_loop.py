@@ -32,9 +32,9 @@ from hami_device_plugin.serve.hardware.link_loop import LinkLoop
 from hami_device_plugin.serve.starts.calls import Calls
 from hamicommon.errors import HamiError
 from hamicommon.model import Device
-from hamicommon.runtime import unpreloaded
-from hamicommon.runtime.kube import KubeError
-from hamicommon.runtime.removal import delete_some
+from hamicommon.runtime.api.kube import KubeError
+from hamicommon.runtime.host import unpreloaded
+from hamicommon.runtime.host.removal import delete_some
 from hamicommon.vendor import Vendor
 
 RECONCILE_SECONDS = 30.0

@@ -14,7 +14,7 @@ import structlog
 from hami_device_plugin.config.loader import files, load, named_folder
 from hami_device_plugin.config.settings import Config
 from hamicommon.config import ConfigError, Texts
-from hamicommon.runtime.device_config import ConfigFiles, read_texts
+from hamicommon.runtime.program.device_config import ConfigFiles, read_texts
 
 logger = structlog.get_logger()
 

@@ -20,9 +20,9 @@ from hami_device_plugin.serve.hardware.card_loop import Conditions
 from hami_device_plugin.serve.node_settings import NodeSettings
 from hami_device_plugin.serve.session import Session
 from hamicommon.errors import HamiError
-from hamicommon.runtime.kube import Kube
-from hamicommon.runtime.nvml import Nvml, NvmlError, NvmlHangError
-from hamicommon.runtime.reflector import Backoff
+from hamicommon.runtime.api.kube import Kube
+from hamicommon.runtime.api.reflector import Backoff
+from hamicommon.runtime.host.nvml import Nvml, NvmlError, NvmlHangError
 
 BACKOFF_FIRST_SECONDS = 1.0
 BACKOFF_LAST_SECONDS = 30.0

@@ -51,8 +51,8 @@ from hami_device_plugin.serve.starts.ahead import Ahead
 from hami_device_plugin.serve.starts.calls import Calls, grant_policy
 from hamicommon.errors import HamiError
 from hamicommon.model import Device
-from hamicommon.runtime.kube import Kube
-from hamicommon.runtime.nvml import Nvml, NvmlError
+from hamicommon.runtime.api.kube import Kube
+from hamicommon.runtime.host.nvml import Nvml, NvmlError
 from hamicommon.vendors import nvidia
 
 LOOK_SECONDS = 30.0

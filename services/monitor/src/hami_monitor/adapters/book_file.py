@@ -10,7 +10,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from hamicommon.runtime.atomic_file import remove_temporaries, write_atomically
+from hamicommon.runtime.host.atomic_file import remove_temporaries, write_atomically
 
 FOLDER = "monitor"
 NAME = "accounts.json"

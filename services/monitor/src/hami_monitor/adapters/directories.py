@@ -3,7 +3,7 @@ List and delete the container directories below `<HOOK_PATH>/containers`.
 
 Must never follow a link, or fail because of one bad entry. Whatever a container left, a listing and each step of a
 deletion take a bounded time.
-Neighbours: `containers` decides what the listing means, `hamicommon.runtime.removal` deletes.
+Neighbours: `containers` decides what the listing means, `hamicommon.runtime.host.removal` deletes.
 """
 
 import os
@@ -11,8 +11,8 @@ from itertools import islice
 from pathlib import Path
 
 from hami_monitor.decide.containers import FILE_NAMES_MAX, ContainerDirectory, ContainerKey, parse_directory_name
-from hamicommon.runtime.removal import delete_some, set_aside
-from hamicommon.runtime.unpreloaded import recorded
+from hamicommon.runtime.host.removal import delete_some, set_aside
+from hamicommon.runtime.host.unpreloaded import recorded
 
 NAMES_EACH_STEP = 1000
 

@@ -2,7 +2,7 @@
 Watch this Node and its Pods, write Events about Pods, and evict Pods.
 
 Owns the copies of them that all other modules read.
-Neighbours: `hamicommon.runtime.kube` lists and watches, `pods` reads a Pod.
+Neighbours: `hamicommon.runtime.api.kube` lists and watches, `pods` reads a Pod.
 """
 
 import asyncio
@@ -19,8 +19,8 @@ from hami_monitor.decide.containers import PodCache
 from hami_monitor.decide.pods import MonitoredPod, monitored_pod, pod_uid
 from hami_monitor.decide.tenure import Tenure
 from hami_monitor.decide.watchdog.owners import PodOwner, pod_owner
-from hamicommon.runtime.event_queue import EventQueue
-from hamicommon.runtime.kube import Kube, Reflector, event
+from hamicommon.runtime.api.event_queue import EventQueue
+from hamicommon.runtime.api.kube import Kube, Reflector, event
 
 PODS_PATH = "/api/v1/pods"
 NODES_PATH = "/api/v1/nodes"

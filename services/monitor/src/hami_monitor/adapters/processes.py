@@ -15,7 +15,7 @@ from pathlib import Path
 
 from hami_monitor.decide.watchdog.control_groups import ContainerGroup, container_group
 from hami_monitor.decide.watchdog.findings import HostProcess, Program
-from hamicommon.runtime.worker import Worker
+from hamicommon.runtime.host.worker import Worker
 
 CALL_SECONDS = 5.0
 MAPS_EACH_READING = 32

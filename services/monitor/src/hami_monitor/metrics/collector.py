@@ -13,7 +13,7 @@ from hami_monitor import __version__
 from hami_monitor.decide.observation import Observation
 from hami_monitor.metrics.families import families
 from hami_monitor.metrics.status import MonitorStatus, status_families
-from hamicommon.runtime.build import build_family
+from hamicommon.runtime.serving.build import build_family
 
 
 class MonitorCollector(Collector):

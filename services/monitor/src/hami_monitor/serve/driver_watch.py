@@ -14,8 +14,8 @@ import structlog
 from hami_monitor.adapters.kube import Node
 from hami_monitor.adapters.nvml import Driver
 from hami_monitor.decide.host import HostDevice
-from hamicommon.runtime.nvml import NvmlError
-from hamicommon.runtime.reflector import Backoff
+from hamicommon.runtime.api.reflector import Backoff
+from hamicommon.runtime.host.nvml import NvmlError
 from hamicommon.wire.driver_pause import client_pause_reason
 
 LONGEST_PAUSE_SECONDS = 60.0

@@ -17,7 +17,7 @@ from hami_monitor.decide.watchdog.confirmation import Seen
 from hami_monitor.decide.watchdog.eviction import recent, to_evict
 from hami_monitor.decide.watchdog.findings import Finding, Kind
 from hami_monitor.metrics.watchdog_families import EVICTED, FAILED, REFUSED
-from hamicommon.runtime.kube import KubeError
+from hamicommon.runtime.api.kube import KubeError
 
 _TOO_MANY_REQUESTS = 429
 """The answer if a PodDisruptionBudget allows no disruption now."""

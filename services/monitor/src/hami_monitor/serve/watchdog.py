@@ -34,7 +34,7 @@ from hami_monitor.decide.watchdog.findings import (
 from hami_monitor.metrics.watchdog_families import WatchdogStatus
 from hami_monitor.serve.evictions import Evictions
 from hami_monitor.serve.rounds import Rounds
-from hamicommon.runtime.worker import HangError
+from hamicommon.runtime.host.worker import HangError
 
 logger = structlog.get_logger()
 

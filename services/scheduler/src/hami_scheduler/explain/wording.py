@@ -26,7 +26,7 @@ from hami_scheduler.values.vendor import VendorFrame
 from hamicommon.model import Request
 
 EVENT_LIMIT_BYTES = 1024
-"""Longest message of an Event; `hamicommon.runtime.kube` cuts there."""
+"""Longest message of an Event; `hamicommon.runtime.api.kube` cuts there."""
 _NODES_NAMED = (5, 2, 1, 0)
 """Nodes listed per code: the first number with which the message fits an Event."""
 _CAUSES_NAMED = 6

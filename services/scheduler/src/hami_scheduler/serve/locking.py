@@ -16,7 +16,7 @@ from typing import Protocol, TypeVar
 
 from hami_scheduler.decide.node_lock import Lock, LockAction, LockPlan, plan_lock, releases
 from hami_scheduler.serve.errors import ApiConflictError, BindError
-from hamicommon.runtime.reflector import Backoff
+from hamicommon.runtime.api.reflector import Backoff
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from hami_webhook import __version__
 from hami_webhook.config import NAME
 from hami_webhook.decide.admission import Admission, Outcome
 from hami_webhook.decide.review import Review, ReviewError, answer, read_review
-from hamicommon.runtime import http
+from hamicommon.runtime.serving import http
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
 """More than the largest object that an API server accepts (3 MiB)."""

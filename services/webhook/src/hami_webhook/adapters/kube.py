@@ -2,7 +2,8 @@
 Watch what admission depends on: quotas, the Pods they count, and the webhook's registration.
 
 Pods are watched only once a quota limits a managed resource: most clusters have no such quota. Must never write.
-Neighbours: `hamicommon.runtime.kube` lists and watches, `quota` keeps what arrives, `registration` reads conditions.
+Neighbours: `hamicommon.runtime.api.kube` lists and watches, `quota` keeps what arrives, `registration` reads
+conditions.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from hami_webhook.decide.quota import Quotas
 from hami_webhook.decide.registration import left_out
-from hamicommon.runtime.kube import Kube, Object, Reflector
+from hamicommon.runtime.api.kube import Kube, Object, Reflector
 from hamicommon.wire.errors import DecodeError
 
 _BOUND_AND_ALIVE = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"

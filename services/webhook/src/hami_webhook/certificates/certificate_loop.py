@@ -6,7 +6,7 @@ resourceVersion it read. So one of two replicas wins, and the other reads the wi
 Secret, then the bundle, then changes the served certificate. If the process is killed in between, the next round
 continues.
 Must never serve a certificate that no published authority signed.
-Neighbours: `renewal` decides, `hamicommon.runtime.tls` serves.
+Neighbours: `renewal` decides, `hamicommon.runtime.serving.tls` serves.
 """
 
 import asyncio
@@ -22,9 +22,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from hami_webhook.certificates import pki, renewal
 from hami_webhook.certificates.pki import Bundle, CertificateError, Names
 from hami_webhook.certificates.renewal import Material
-from hamicommon.runtime.kube import Conflict, Kube, KubeError, Object, Reflector
-from hamicommon.runtime.reflector import Backoff
-from hamicommon.runtime.tls import Certificate
+from hamicommon.runtime.api.kube import Conflict, Kube, KubeError, Object, Reflector
+from hamicommon.runtime.api.reflector import Backoff
+from hamicommon.runtime.serving.tls import Certificate
 
 CHECK_SECONDS = 15.0
 """Longest pause between two rounds: time passes, and a watch may miss a change."""

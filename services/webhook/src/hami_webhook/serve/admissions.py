@@ -14,8 +14,8 @@ from hami_webhook.decide.admission import Admission, Outcome, Policy, admit
 from hami_webhook.decide.quota import Quotas
 from hami_webhook.decide.review import Review
 from hamicommon.config import DeviceConfig
-from hamicommon.runtime.device_config import DeviceConfigFile
-from hamicommon.runtime.kube import Kube
+from hamicommon.runtime.api.kube import Kube
+from hamicommon.runtime.program.device_config import DeviceConfigFile
 
 
 class Admissions:

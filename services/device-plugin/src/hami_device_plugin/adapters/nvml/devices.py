@@ -12,7 +12,7 @@ from typing import TypeVar
 import pynvml
 
 from hami_device_plugin.decide.inventory import FoundDevice
-from hamicommon.runtime.nvml import OPEN_SECONDS, Nvml, text
+from hamicommon.runtime.host.nvml import OPEN_SECONDS, Nvml, text
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from hami_device_plugin.adapters.nvml.devices import UNSUPPORTED, optional
 from hami_device_plugin.decide.cards.condition import Reading
 from hami_device_plugin.decide.cards.faults import Cause
 from hami_device_plugin.decide.inventory import is_instance
-from hamicommon.runtime.nvml import Nvml, NvmlHangError
+from hamicommon.runtime.host.nvml import Nvml, NvmlHangError
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pynvml
 
 from hami_device_plugin.adapters.nvml.devices import UNSUPPORTED
-from hamicommon.runtime.nvml import OPEN_SECONDS, Nvml, text
+from hamicommon.runtime.host.nvml import OPEN_SECONDS, Nvml, text
 
 
 async def limits_problem(nvml: Nvml, uuids: Sequence[str], cgroup: str) -> str | None:

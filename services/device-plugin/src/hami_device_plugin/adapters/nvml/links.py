@@ -11,7 +11,7 @@ import pynvml
 
 from hami_device_plugin.adapters.nvml.devices import UNSUPPORTED
 from hami_device_plugin.decide.hardware.links import LinkedDevice
-from hamicommon.runtime.nvml import Nvml, text
+from hamicommon.runtime.host.nvml import Nvml, text
 
 _ABSENT = (*UNSUPPORTED, pynvml.NVMLError_InvalidArgument)
 """Errors for a link number, or a pair, that a device does not have."""

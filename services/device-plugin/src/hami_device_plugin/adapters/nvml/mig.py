@@ -17,7 +17,7 @@ from hami_device_plugin.decide.mig.address import Address
 from hami_device_plugin.decide.mig.geometry import Gpu, GpuProfile, Instance, MigMode
 from hami_device_plugin.decide.mig.static import MigDevice, profile_name
 from hamicommon.model import MigPlacement
-from hamicommon.runtime.nvml import OPEN_SECONDS, Nvml, text
+from hamicommon.runtime.host.nvml import OPEN_SECONDS, Nvml, text
 
 T = TypeVar("T")
 

@@ -28,8 +28,8 @@ from hami_device_plugin.metrics import Metrics
 from hami_device_plugin.serve.hardware.driver import Driver
 from hami_device_plugin.serve.mig.static import Offered, offered_devices
 from hamicommon.model import Device
-from hamicommon.runtime.nvml import Nvml, NvmlError, NvmlHangError
-from hamicommon.runtime.reflector import Backoff
+from hamicommon.runtime.api.reflector import Backoff
+from hamicommon.runtime.host.nvml import Nvml, NvmlError, NvmlHangError
 from hamicommon.wire import keys
 from hamicommon.wire.driver_pause import pause_reason
 from hamicommon.wire.errors import DecodeError

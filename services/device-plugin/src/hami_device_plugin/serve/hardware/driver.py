@@ -3,7 +3,7 @@ Open the driver, wait until it is there, and let go of it.
 
 NVML is open only while the driver may be used: never while the Node says that the driver must be let go. Waiting is
 said once in the log and all the time at /readyz, and costs one try in half a minute.
-Neighbours: `hamicommon.wire.driver_pause` says when to let go, `hamicommon.runtime.nvml` opens and closes NVML.
+Neighbours: `hamicommon.wire.driver_pause` says when to let go, `hamicommon.runtime.host.nvml` opens and closes NVML.
 """
 
 import asyncio
@@ -14,8 +14,8 @@ import structlog
 from hami_device_plugin.adapters.kube import NodeKube
 from hami_device_plugin.adapters.nvml.devices import device_count
 from hami_device_plugin.metrics import Metrics
-from hamicommon.runtime.nvml import Nvml, NvmlError, NvmlHangError
-from hamicommon.runtime.reflector import Backoff
+from hamicommon.runtime.api.reflector import Backoff
+from hamicommon.runtime.host.nvml import Nvml, NvmlError, NvmlHangError
 from hamicommon.wire.driver_pause import pause_reason
 
 RETRY_FIRST_SECONDS = 1.0

@@ -32,7 +32,7 @@ from hami_device_plugin.decide.mode import Mode
 from hami_device_plugin.decide.pods import Pod
 from hami_device_plugin.metrics import Metrics
 from hamicommon.errors import HamiError
-from hamicommon.runtime.nvml import library_below
+from hamicommon.runtime.host.nvml import library_below
 from hamicommon.wire.driver_pause import pause_reason
 
 REFRESH_SECONDS = 30.0

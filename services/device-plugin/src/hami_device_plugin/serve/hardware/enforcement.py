@@ -18,7 +18,7 @@ from hami_device_plugin.decide.enforcement import INSTANCES, NONE, Enforcement, 
 from hami_device_plugin.decide.inventory import is_instance
 from hami_device_plugin.decide.mig.offer import MODE as MIG
 from hamicommon.errors import HamiError
-from hamicommon.runtime.nvml import Nvml
+from hamicommon.runtime.host.nvml import Nvml
 
 
 def limit_hook(config: Config) -> LimitHook:

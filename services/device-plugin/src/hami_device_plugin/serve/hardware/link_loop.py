@@ -13,8 +13,8 @@ import structlog
 from hami_device_plugin.adapters.kube import NodeKube
 from hami_device_plugin.adapters.nvml.links import find_links
 from hami_device_plugin.decide.hardware.links import LinkedDevice, LinkScores, link_scores
-from hamicommon.runtime.kube import KubeError
-from hamicommon.runtime.nvml import Nvml, NvmlError
+from hamicommon.runtime.api.kube import KubeError
+from hamicommon.runtime.host.nvml import Nvml, NvmlError
 
 LOOK_SECONDS = 30.0
 RETRY_SECONDS = 5.0

@@ -38,7 +38,7 @@ from hami_device_plugin.metrics import Metrics
 from hami_device_plugin.serve.kubelet_loop import KubeletLoop
 from hami_device_plugin.serve.mig.locate import InstanceLocator
 from hamicommon.model import ContainerShares
-from hamicommon.runtime.nvml import Nvml, NvmlError
+from hamicommon.runtime.host.nvml import Nvml, NvmlError
 
 HEALTH_SECONDS = 2.0
 

@@ -16,7 +16,7 @@ from hami_device_plugin.config.settings import Config
 from hami_device_plugin.metrics import Metrics
 from hami_device_plugin.serve.mig.instances import MigAccess, MigInstances
 from hami_device_plugin.serve.mig.reports import MigReports
-from hamicommon.runtime.nvml import Nvml
+from hamicommon.runtime.host.nvml import Nvml
 from hamicommon.vendor import Vendor
 
 

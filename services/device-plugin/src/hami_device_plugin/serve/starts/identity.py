@@ -41,7 +41,7 @@ from hami_device_plugin.serve.mig.instances import Granted, Instances
 from hami_device_plugin.serve.starts.batch import Batch
 from hamicommon.errors import HamiError
 from hamicommon.model import ContainerShares
-from hamicommon.runtime import unpreloaded
+from hamicommon.runtime.host import unpreloaded
 from hamicommon.vendor import Vendor
 from hamicommon.wire.limits_file import encode_limits_file
 

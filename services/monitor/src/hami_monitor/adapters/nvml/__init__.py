@@ -4,7 +4,7 @@ Read the Node's devices from the NVIDIA driver. The only room with pynvml.
 The first reading opens NVML. Any error of the whole driver closes it, and the next reading opens it again. A device
 that cannot be read is left out. Each device is one call with its deadline, so another call waits for one device only.
 `readings` reads the values of a device, `processes` those of the processes on it.
-Neighbours: `hamicommon.runtime.nvml` owns NVML's thread and deadlines, `hami_monitor.decide.host` has the values.
+Neighbours: `hamicommon.runtime.host.nvml` owns NVML's thread and deadlines, `hami_monitor.decide.host` has the values.
 Source: https://docs.nvidia.com/deploy/nvml-api/
 """
 
@@ -18,7 +18,7 @@ import pynvml
 from hami_monitor.adapters.nvml.processes import read_processes, used_by_cgroup
 from hami_monitor.adapters.nvml.readings import XidErrors, read_device
 from hami_monitor.decide.host import HostDevice
-from hamicommon.runtime.nvml import Nvml, NvmlError, NvmlHangError
+from hamicommon.runtime.host.nvml import Nvml, NvmlError, NvmlHangError
 
 READ_SECONDS = 10.0
 """Longest wait for a reading of one device."""

@@ -13,7 +13,7 @@ from typing import Any
 import pynvml
 
 from hami_monitor.decide.host import HostDevice
-from hamicommon.runtime.nvml import text
+from hamicommon.runtime.host.nvml import text
 
 _UNKNOWN = frozenset(
     {

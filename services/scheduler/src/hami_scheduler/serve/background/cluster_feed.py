@@ -19,8 +19,8 @@ from hami_scheduler.serve.locking import NodeLocks
 from hami_scheduler.state.cluster import Cluster, Report
 from hami_scheduler.values.vendors import vendor_frames
 from hamicommon.config import DeviceConfig
-from hamicommon.runtime.device_config import DeviceConfigFile
-from hamicommon.runtime.kube import Kube, Reflector
+from hamicommon.runtime.api.kube import Kube, Reflector
+from hamicommon.runtime.program.device_config import DeviceConfigFile
 
 DEVICE_CONFIG_SECONDS = 5.0
 """How often the device config file is checked."""

@@ -12,7 +12,7 @@ from typing import Any
 from hami_scheduler.config import Config
 from hami_scheduler.serve.background.leader import Leadership
 from hami_scheduler.serve.kube import api
-from hamicommon.runtime.kube import Kube, Reflector
+from hamicommon.runtime.api.kube import Kube, Reflector
 
 Object = dict[str, Any]
 

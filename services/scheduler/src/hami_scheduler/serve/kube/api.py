@@ -1,7 +1,7 @@
 """
 The scheduler's requests to the API server: its watches, its few writes, and the meaning of their failures.
 
-Decides nothing. Neighbours: `hamicommon.runtime.kube` speaks HTTP, `cluster_feed` receives objects, the verbs,
+Decides nothing. Neighbours: `hamicommon.runtime.api.kube` speaks HTTP, `cluster_feed` receives objects, the verbs,
 `bind_writer` and `locking` request writes.
 """
 
@@ -19,8 +19,8 @@ from hami_scheduler.serve.call_priority import CallPriority
 from hami_scheduler.serve.errors import ApiConflictError, ApiRefusedError, ApiUnknownError
 from hami_scheduler.serve.kube.pods import PROTOBUF, PodReader, trimmed
 from hami_scheduler.serve.locking import LockReading
-from hamicommon.runtime.kube import Conflict, Kube, KubeError, NotFound, Reflector, Unreachable, event
-from hamicommon.runtime.watch_stream import Event
+from hamicommon.runtime.api.kube import Conflict, Kube, KubeError, NotFound, Reflector, Unreachable, event
+from hamicommon.runtime.api.watch_stream import Event
 from hamicommon.wire import keys
 
 _EVENT_QUEUE_LIMIT = 10_000

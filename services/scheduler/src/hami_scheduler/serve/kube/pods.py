@@ -2,7 +2,7 @@
 Reduce Pods to the parts that the scheduler reads, from JSON and from a watch in protobuf.
 
 kube-apiserver encodes each event once in protobuf for kube-scheduler and the controllers; JSON would be extra work.
-Neighbours: `kube` lists and watches, `hamicommon.runtime.watch_stream` defines a reader.
+Neighbours: `kube` lists and watches, `hamicommon.runtime.api.watch_stream` defines a reader.
 Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#protobuf-encoding
 """
 
@@ -20,7 +20,7 @@ from hami_scheduler.serve.kube.messages._proto.pod_watch_pb2 import (
     Unknown,
     WatchEvent,
 )
-from hamicommon.runtime.watch_stream import Event, check_length, checked, cut_short, not_an_event
+from hamicommon.runtime.api.watch_stream import Event, check_length, checked, cut_short, not_an_event
 
 Object = dict[str, Any]
 Amounts = Mapping[str, Any] | None

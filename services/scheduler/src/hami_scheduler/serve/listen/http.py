@@ -33,7 +33,7 @@ from hami_scheduler.serve.listen.protocol import (
 )
 from hami_scheduler.serve.preempt import preempt_pods
 from hami_scheduler.serve.prioritize import prioritize_nodes
-from hamicommon.runtime.http import read_body
+from hamicommon.runtime.serving.http import read_body
 from hamicommon.wire.errors import DecodeError
 
 BIND_PATIENCE_SECONDS = 0.02

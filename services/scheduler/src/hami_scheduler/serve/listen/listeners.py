@@ -17,8 +17,8 @@ from hami_scheduler.serve.context import Context
 from hami_scheduler.serve.explainer import Explainer
 from hami_scheduler.serve.listen.http import BODY_LIMIT_BYTES, add_explanations, add_verbs
 from hami_scheduler.serve.listen.metrics import Verbs
-from hamicommon.runtime.http import ServeError, application, serve
-from hamicommon.runtime.tls import FileCertificate
+from hamicommon.runtime.serving.http import ServeError, application, serve
+from hamicommon.runtime.serving.tls import FileCertificate
 
 Ready = Callable[[], str | None]
 """Why the probe `/readyz` fails, None if it succeeds."""

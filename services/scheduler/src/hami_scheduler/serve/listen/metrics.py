@@ -24,7 +24,7 @@ from hami_scheduler.values.device_use import DeviceUse
 from hami_scheduler.values.grant import sums_by_container
 from hami_scheduler.values.reasons import PUBLIC_REASONS, Reason
 from hamicommon.model import Device
-from hamicommon.runtime.build import build_family
+from hamicommon.runtime.serving.build import build_family
 
 _MIB = 1024 * 1024
 _ZONE = "vGPU"

@@ -9,7 +9,7 @@ Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/cmd/scheduler/main.go,
 
 from collections.abc import Mapping
 
-from hamicommon.runtime.flags import FlagParser, ignored_flag
+from hamicommon.runtime.program.flags import FlagParser, ignored_flag
 
 SCHEDULER_FLAGS: Mapping[str, bool] = {
     "--http_bind": False,

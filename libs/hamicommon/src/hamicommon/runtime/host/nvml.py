@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import pynvml
 
 from hamicommon.errors import HamiError
-from hamicommon.runtime.worker import HangError, Worker
+from hamicommon.runtime.host.worker import HangError, Worker
 
 T = TypeVar("T")
 

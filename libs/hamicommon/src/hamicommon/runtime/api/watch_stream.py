@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import orjson
 
-from hamicommon.runtime.api_errors import KubeError, Unreachable, error_from_event
+from hamicommon.runtime.api.api_errors import KubeError, Unreachable, error_from_event
 
 EVENT_BYTES = 32 * 1024 * 1024
 """Longest event. etcd rejects objects above 1.5 MiB, so a longer line is not an event."""

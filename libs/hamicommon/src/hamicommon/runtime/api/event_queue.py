@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import structlog
 
-from hamicommon.runtime.api_errors import KubeError
+from hamicommon.runtime.api.api_errors import KubeError
 
 logger = structlog.get_logger()
 

@@ -29,8 +29,8 @@ import aiohttp
 import orjson
 import structlog
 
-from hamicommon.runtime import packages
-from hamicommon.runtime.api_errors import (
+from hamicommon.runtime.api import packages
+from hamicommon.runtime.api.api_errors import (
     Conflict,
     Gone,
     KubeConfigError,
@@ -39,9 +39,9 @@ from hamicommon.runtime.api_errors import (
     Unreachable,
     error_from_status,
 )
-from hamicommon.runtime.api_metrics import ApiMetrics
-from hamicommon.runtime.reflector import Reflector
-from hamicommon.runtime.watch_stream import Event, EventReader, JsonLines
+from hamicommon.runtime.api.api_metrics import ApiMetrics
+from hamicommon.runtime.api.reflector import Reflector
+from hamicommon.runtime.api.watch_stream import Event, EventReader, JsonLines
 
 try:
     Path.home()

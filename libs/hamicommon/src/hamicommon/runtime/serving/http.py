@@ -21,8 +21,8 @@ from prometheus_client import CollectorRegistry, ProcessCollector, disable_creat
 from prometheus_client.exposition import gzip_accepted
 
 from hamicommon.errors import HamiError
-from hamicommon.runtime.exposition import encoder
-from hamicommon.runtime.tls import Certificate, FileCertificate
+from hamicommon.runtime.serving.exposition import encoder
+from hamicommon.runtime.serving.tls import Certificate, FileCertificate
 
 KEEP_ALIVE_SECONDS = 120.0
 BODY_SECONDS = 60.0

@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 import structlog
 
-from hamicommon.runtime.api_errors import Gone, KubeError
-from hamicommon.runtime.watch_stream import Event
+from hamicommon.runtime.api.api_errors import Gone, KubeError
+from hamicommon.runtime.api.watch_stream import Event
 
 WATCH_SECONDS = (300, 600)
 """A watch ends after a random time in this range, as in client-go, so that load spreads over servers."""

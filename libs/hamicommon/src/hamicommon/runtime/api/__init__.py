@@ -1,0 +1,8 @@
+"""
+Talk to the API server.
+
+`kube` is the client, and the only module with kubernetes and aiohttp. `reflector` keeps a copy of a collection by
+`watch_stream`, and `event_queue` writes Events. `api_errors` says why a request failed, `api_metrics` counts them, and
+`packages` keeps the client's import small.
+May import `hamicommon.errors`. Must never decide anything, or import another room.
+"""
