@@ -42,6 +42,7 @@ _NVML = "libnvidia-ml.so.1"
 
 CLIENTS = (
     Client("cuda-bindings", "13.5.0", "bindings.py", _BINDINGS),
+    Client("cuda-bindings", "12.8.0", "bindings.py", ("cuda-bindings==12.8.0",)),
     Client("cuda-core", "1.2.2", "core.py", ("cuda-core==1.2.2", *_BINDINGS, *_COMPILER, _NUMPY), is_small=False),
     Client(
         "numba-cuda",

@@ -32,6 +32,7 @@ import json
 """
 
 
+@pytest.mark.skipif(bool(SANITIZER), reason="a sanitizer reads /proc itself")
 def test_without_proc_processes_share_the_limit(container: Container) -> None:
     """
     Whether a process lives is known from its lock and its pid. What a killed one had is given back.
