@@ -105,8 +105,10 @@ def test_limit_is_no_larger_than_the_device() -> None:
 
 
 def test_share_without_a_limit_has_none_by_the_driver() -> None:
-    """A share of 0 MiB may have all that is free."""
+    """A share of 0 MiB may have all that is free, unless its Pod demands a limit."""
     assert {} == held(a_share(memory_mib=0)).limits
+    with pytest.raises(EnforcementError, match="a share of 0 MiB has none: device GPU-a"):
+        held(a_share("GPU-b"), a_share(memory_mib=0), enforcement="driver")
 
 
 def test_pod_may_demand_the_driver_alone() -> None:

@@ -129,7 +129,13 @@ def hold(
             uuid, size_bytes = device_uuid(share), share.memory_mib * _MIB
             # The driver refuses more than the device has, which an oversubscribed share may be.
             limits.setdefault(uuid, min(size_bytes, memory_bytes.get(uuid, size_bytes)))
-    return Hold(has_library=not is_driver_demanded(annotations), limits=limits)
+    is_demanded = is_driver_demanded(annotations)
+    unlimited = [device_uuid(share) for share in shares if not share.memory_mib]
+    if is_demanded and node.by == DRIVER and unlimited:
+        raise EnforcementError(
+            f"annotation {keys.ENFORCEMENT} demands a limit, and a share of 0 MiB has none: device {unlimited[0]}"
+        )
+    return Hold(has_library=not is_demanded, limits=limits)
 
 
 def _is_whole(share: Share, memory_bytes: Mapping[str, int]) -> bool:
