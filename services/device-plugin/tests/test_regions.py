@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from device_plugin_capabilities import call_in_child
 
+from hami_device_plugin.adapters import regions
 from hami_device_plugin.adapters.files import SELINUX, label_for_containers
 from hami_device_plugin.adapters.regions import (
     REGION_BYTES_MAX,
@@ -272,6 +273,22 @@ def test_start_makes_what_was_not_made_ahead(missing: str, host: Path) -> None:
 
     assert ["limits", "r.cache"] == names(region.parent)
     assert (b"", b"granted\n") == (region.read_bytes(), (region.parent / "limits").read_bytes())
+
+
+def test_directory_that_is_made_ahead_at_the_same_time_is_used(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The watch may show a Pod when the kubelet has called already."""
+    region, set_aside = host / "containers/uid_c/r.cache", regions.set_aside
+
+    def meanwhile(path: Path, containers: Path) -> Path | None:
+        place = set_aside(path, containers)
+        make_ahead(region.parent)
+        return place
+
+    monkeypatch.setattr(regions, "set_aside", meanwhile)
+    prepare_region(region)
+    write_limits(region.parent, b"granted\n")
+
+    assert (["limits", "r.cache"], b"") == (names(region.parent), region.read_bytes())
 
 
 def test_directory_of_a_container_that_ran_is_not_made_ahead(region: Path) -> None:

@@ -145,7 +145,7 @@ def _renew(file: Path) -> None:
     Replace the directory of *file* by a new one, with the region if the old one has it.
     """
     old = set_aside(file.parent, file.parent.parent)
-    file.parent.mkdir(mode=DIRECTORY_MODE, parents=True)
+    file.parent.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)  # it may be made ahead at this moment
     if old is not None and old.is_dir() and not old.is_symlink():
         with suppress(FileNotFoundError):
             (old / file.name).rename(file)
