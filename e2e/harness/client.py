@@ -4,6 +4,7 @@ Run `kubectl hami` on a cluster, as a person would.
 
 import asyncio
 import json
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,19 @@ async def asked(cluster: Cluster, *arguments: str, stdin: bytes | None = None) -
         stderr=asyncio.subprocess.PIPE,
     )
     output, errors = await process.communicate(stdin)
+    assert process.returncode is not None
+    return Answer(process.returncode, output.decode(), errors.decode())
+
+
+async def asked_by_kubectl(cluster: Cluster, *arguments: str) -> Answer:
+    """Return the answer of `kubectl hami`, which finds the program on the PATH."""
+    process = await asyncio.create_subprocess_exec(
+        *("kubectl", "hami", *arguments, f"--kubeconfig={cluster.kubeconfig}"),
+        env={**os.environ, "PATH": f"{PROGRAM.parent}:{os.environ.get('PATH', os.defpath)}"},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    output, errors = await process.communicate()
     assert process.returncode is not None
     return Answer(process.returncode, output.decode(), errors.decode())
 

@@ -2,9 +2,12 @@
 `kubectl hami top` shows what the Pods of a cluster were granted and use.
 """
 
+import shutil
 from typing import Any
 
-from harness.client import asked_json
+import pytest
+
+from harness.client import asked_by_kubectl, asked_json
 from harness.cluster import ROOT, Cluster
 from testbed.waiting import eventually
 
@@ -21,6 +24,15 @@ def shares_of(answer: Any, namespace: str) -> dict[str, dict[str, Any]]:
         for share in device["shares"]
         if share["namespace"] == namespace
     }
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+async def test_kubectl_finds_the_command(cluster: Cluster) -> None:
+    """It hands everything on, the exit code too."""
+    answer = await asked_by_kubectl(cluster, "top", "nodes")
+
+    assert {node.name for node in cluster.nodes} <= {line.split()[0] for line in answer.output.splitlines()}
+    assert 2 == (await asked_by_kubectl(cluster, "explain", "nobody")).code
 
 
 async def test_top_shows_what_each_pod_was_granted_and_uses(cluster: Cluster) -> None:

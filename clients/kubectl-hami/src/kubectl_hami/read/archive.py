@@ -56,7 +56,7 @@ class Archive:
         self._taken_at = datetime.fromisoformat(str(index["takenAt"]))
         self._answers = answers
         self.snapshot = snapshot
-        """What `hami-scheduler simulate --snapshot` reads; empty if the scheduler's settings were not to be had."""
+        """What `hami-scheduler simulate --snapshot` reads; empty if the scheduler did not answer."""
 
     @property
     def name(self) -> str:

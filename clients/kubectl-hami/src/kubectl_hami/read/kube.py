@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import orjson
 import urllib3
+import yaml
 from kubernetes import client, config
 from kubernetes.stream import portforward
 
@@ -25,6 +26,9 @@ ANSWER_SECONDS: Final = 60.0
 CONNECTIONS: Final = 16
 _PIECE_BYTES: Final = 1024 * 1024
 _REASON_CHARACTERS: Final = 500
+
+_UNUSABLE: Final = (config.ConfigException, OSError, ValueError, TypeError, yaml.YAMLError)
+"""What the library raises for a kubeconfig that it cannot use."""
 
 # The library has no types here.
 _list_contexts: Final[Any] = config.list_kube_config_contexts
@@ -108,9 +112,12 @@ class LiveCluster:
             with self._lock:
                 forward = portforward(self._forwarding.connect, path, ports=str(endpoint.port))
         except client.ApiException as error:
-            reason = " ".join(str(error.reason).split())[:_REASON_CHARACTERS]
-            status = 403 if "403" in reason.partition("-+-+")[0] else 0
-            raise ReadError(what, f"its port cannot be forwarded: {reason.partition(' -+-+')[0]}", status) from error
+            # The library has the status in a text, and the server's answer behind it.
+            reason = " ".join(str(error.reason).partition("-+-+")[0].split())
+            if "403" in reason:
+                right = f"create on pods/portforward in namespace {endpoint.namespace}"
+                raise ReadError(what, f"you may not forward its port: ask for {right}", 403) from error
+            raise ReadError(what, f"its port cannot be forwarded: {reason[:_REASON_CHARACTERS]}") from error
         try:
             yield forward
         finally:
@@ -126,7 +133,7 @@ def contexts(kubeconfig: str | None) -> tuple[dict[str, str], str]:
     """
     try:
         every, current = _list_contexts(kubeconfig)
-    except (config.ConfigException, OSError, ValueError) as error:
+    except _UNUSABLE as error:
         raise ReadError(kubeconfig or "kubeconfig", f"{_why(error)}; give --kubeconfig, or set KUBECONFIG") from error
     return {str(one["name"]): str(one["context"].get("namespace") or "default") for one in every}, str(current["name"])
 
@@ -145,7 +152,7 @@ def connect(kubeconfig: str | None, names: Sequence[str], *, agent: str) -> list
             raise ReadError(f"context {name}", f"is not in the kubeconfig, which has {', '.join(sorted(namespaces))}")
         try:
             apis = [_new_client(kubeconfig, context=name) for _ in range(2)]
-        except (config.ConfigException, OSError, ValueError) as error:
+        except _UNUSABLE as error:
             raise ReadError(f"context {name}", _why(error)) from error
         for api in apis:
             api.user_agent = agent

@@ -1,0 +1,145 @@
+"""
+The live cluster: what goes wrong is one sentence that says what to do.
+"""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+import yaml
+
+from kubectl_hami.read import kube, source
+from kubectl_hami.read.kube import LiveCluster, connect, contexts
+from kubectl_hami.read.source import Endpoint, ReadError
+
+FORBIDDEN = {"kind": "Status", "message": 'pods is forbidden: User "u" cannot list resource "pods"', "code": 403}
+
+
+class ApiServer(BaseHTTPRequestHandler):
+    """Answers by path: some paths are forbidden, one is large, one is no JSON."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        """Answer one request."""
+        path = self.path.partition("?")[0]
+        if path == "/large":
+            self._answer(200, b"x" * 2000)
+        elif path == "/html":
+            self._answer(502, b"<html>bad\n gateway</html>")
+        elif path == "/agent":
+            self._answer(200, (self.headers["User-Agent"] + self.headers.get("Authorization", "")).encode())
+        else:
+            self._answer(403, json.dumps(FORBIDDEN).encode())
+
+    def _answer(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_arguments: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    """The address of an API server."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), ApiServer)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+
+
+def a_kubeconfig(folder: Path, address: str) -> str:
+    """Write a kubeconfig with the contexts `one` and `two`, and return its path."""
+    file = folder / "kubeconfig"
+    named = [{"name": name, "context": {"cluster": "c", "user": "u"}} for name in ("one", "two")]
+    named[1]["context"]["namespace"] = "mine"  # type: ignore[index]
+    file.write_text(
+        yaml.safe_dump(
+            {
+                "current-context": "one",
+                "contexts": named,
+                "clusters": [{"name": "c", "cluster": {"server": address}}],
+                "users": [{"name": "u", "user": {"token": "t0ken"}}],
+            }
+        )
+    )
+    return str(file)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, address: str) -> LiveCluster:
+    """The cluster of the context `two`."""
+    [found] = connect(a_kubeconfig(tmp_path, address), ["two"], agent="kubectl-hami/test")
+    return found
+
+
+def test_every_context_is_known_with_its_namespace(tmp_path: Path) -> None:
+    """A context without one has `default`, as for kubectl."""
+    assert ({"one": "default", "two": "mine"}, "one") == contexts(a_kubeconfig(tmp_path, "http://x"))
+
+
+def test_requests_have_the_callers_credentials_and_our_name(cluster: LiveCluster) -> None:
+    """So an audit log says who asked by which program."""
+    assert b"kubectl-hami/testBearer t0ken" == cluster.get("/agent")
+
+
+def test_missing_right_is_the_servers_sentence(cluster: LiveCluster) -> None:
+    """It names the user and the right."""
+    with pytest.raises(ReadError, match=r'^/api/v1/pods: pods is forbidden: User "u" cannot list') as caught:
+        cluster.get("/api/v1/pods?limit=500")
+
+    assert caught.value.is_forbidden
+
+
+def test_answer_of_something_else_is_one_line(cluster: LiveCluster) -> None:
+    """A proxy in between may answer."""
+    with pytest.raises(ReadError, match=r"^/html: <html>bad gateway</html>$"):
+        cluster.get("/html")
+
+
+def test_answer_above_the_limit_is_refused(cluster: LiveCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever answers on a port of a Pod may send for ever."""
+    monkeypatch.setattr(kube, "ANSWER_LIMIT_BYTES", 1000)
+
+    with pytest.raises(ReadError, match=r"^/large: the answer is larger than"):
+        cluster.get("/large")
+    assert source.ANSWER_LIMIT_BYTES > 1000
+
+
+def test_missing_right_to_forward_a_port_says_which(cluster: LiveCluster) -> None:
+    """A namespaced user meets this first."""
+    with pytest.raises(ReadError, match="ask for create on pods/portforward in namespace hami") as caught:
+        cluster.ask(Endpoint("hami", "hami-scheduler-0", 9396), "/explain/a/b")
+
+    assert caught.value.is_forbidden
+
+
+def test_api_server_that_does_not_answer_is_named(tmp_path: Path) -> None:
+    """With its address, because the kubeconfig may be of another cluster."""
+    [cluster] = connect(a_kubeconfig(tmp_path, "http://127.0.0.1:9"), ["one"], agent="a")
+
+    with pytest.raises(ReadError, match=r"the API server http://127\.0\.0\.1:9 does not answer: .*refused"):
+        cluster.get("/version")
+
+
+def test_unknown_context_names_those_that_exist(tmp_path: Path) -> None:
+    """A typo is seen at once."""
+    with pytest.raises(ReadError, match="context onw: is not in the kubeconfig, which has one, two"):
+        connect(a_kubeconfig(tmp_path, "http://x"), ["onw"], agent="a")
+
+
+@pytest.mark.parametrize("text", [None, "", "[", "kind: Config\n"], ids=("missing", "empty", "no yaml", "no context"))
+def test_kubeconfig_that_cannot_be_used_says_how_to_name_another(text: str | None, tmp_path: Path) -> None:
+    """It is the first thing that a new user lacks."""
+    file = tmp_path / "kubeconfig"
+    if text is not None:
+        file.write_text(text)
+
+    with pytest.raises(ReadError, match="give --kubeconfig, or set KUBECONFIG"):
+        contexts(str(file))
