@@ -2,6 +2,7 @@
 Who waits and why, the pages of Pods and nodes, search, links, and where the page gets no answer.
 """
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -41,6 +42,22 @@ def test_who_waits_stands_beside_the_devices_with_the_cause(page: Page) -> None:
     assert ["team-a/larger", "3 min"] == larger.split("\n")[:2]
     assert larger.endswith("The scheduler has not said why.")
     assert page.find("#waiting").location["x"] > page.find(".nodes").location["x"] + page.find(".nodes").size["width"]
+
+
+@pytest.mark.parametrize("state", ["/devices", "/pods", "/pod/team-b/serve"])
+def test_a_picture_with_nothing_new_leaves_the_page_alone(page: Page, state: str) -> None:
+    """So a selected text stays selected, and an open list open; only the time of the picture moves on."""
+    page.open(PICTURE, f"#{state}")
+    page.eventually(lambda: "Asking the scheduler" not in page.text("#view"))
+    page.run("document.querySelectorAll('#view *, #waiting *').forEach((element) => (element.isOld = true))")
+
+    later = NOW + timedelta(seconds=3)
+    page.told.picture = {**PICTURE, "takenAt": later.isoformat()}
+    before = page.text("#as-of")
+    page.eventually(lambda: page.text("#as-of") != before)
+
+    fresh = "return [...document.querySelectorAll('#view *, #waiting *')].filter((element) => !element.isOld).length"
+    assert 0 == page.run(fresh)
 
 
 def test_no_waiting_pod_is_said_in_words(page: Page) -> None:

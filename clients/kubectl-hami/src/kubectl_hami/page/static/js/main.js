@@ -115,8 +115,9 @@ function start() {
     startKeys({ search, help, leave });
     startTip(view, part("tip"), find);
     search.addEventListener("input", () => {
-        if (!SEARCHED.includes(state.view)) state = { view: "devices", options: {} };
-        go({ q: search.value.trim() });
+        const isStep = !SEARCHED.includes(state.view);
+        if (isStep) state = { view: "devices", options: {} };
+        go({ q: search.value.trim() }, { isStep });
     });
     part("order").addEventListener("change", (event) => go({ sort: event.target.value }, { isStep: true }));
     part("size").addEventListener("change", (event) => go({ size: event.target.value }, { isStep: true }));

@@ -1,6 +1,8 @@
 // Turns the server's picture of the cluster into what the views show: owners and their colours, sums, and an index.
 // Changes nothing after it is made. docs/page.md describes the JSON.
 
+import { span } from "./units.js";
+
 const COLOURS = 8;
 
 /**
@@ -9,8 +11,8 @@ const COLOURS = 8;
  * previous   the picture before, or null; a share is throttled if its launches waited between the two
  *
  * nodes      by name; each with its devices, each device with the shares that take a part of it now
- * pods       those that hold shares and those that wait, by namespace and name
- * waiting    the Pods that wait, longest first
+ * pods       those that hold shares and those that wait, by namespace and name; each with the place of its devices
+ * waiting    the Pods that wait, longest first, each with how long in words, so that it changes only when the words do
  * owners     what colours tell apart: the namespaces, or the Pods where one namespace has all; by name
  */
 export function picture(json, previous = null) {
@@ -29,7 +31,7 @@ export function picture(json, previous = null) {
         ...NOTHING,
         ...pod,
         isWaiting: true,
-        waitedSeconds: (at - Date.parse(pod.since)) / 1000,
+        waits: span((at - Date.parse(pod.since)) / 1000),
     }));
     waiting.forEach((pod) => pods.set(podKey(pod), pod));
     return {
@@ -100,6 +102,7 @@ function shareKey(device, { namespace, pod, container }) {
 
 function hold(pods, { node, device, share }) {
     const key = podKey(share);
+    const place = { id: device.id, node: node.name, index: device.index, model: device.model };
     const pod = pods.get(key) ?? {
         ...NOTHING,
         namespace: share.namespace,
@@ -109,8 +112,8 @@ function hold(pods, { node, device, share }) {
         shares: [],
     };
     pods.set(key, pod);
-    if (!pod.devices.includes(device)) pod.devices.push(device);
-    pod.shares.push({ ...share, device });
+    if (!pod.devices.some(({ id }) => id === device.id)) pod.devices.push(place);
+    pod.shares.push({ ...share, device: place });
     pod.grantedMib += share.memoryMib;
     pod.corePercent += share.corePercent;
     pod.usedMib = sumKnown([pod.usedMib, share.usedMemoryMib]);

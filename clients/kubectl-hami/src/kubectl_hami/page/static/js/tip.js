@@ -52,7 +52,7 @@ function details({ node, device }, owner) {
             `${device.model}${device.isHealthy ? "" : ", unhealthy"} · ${memoryOf(device.grantedMemoryMib, device.memoryMib)} granted`,
         ),
         rows.length ? element("table", {}, element("tbody", {}, rows)) : element("p", {}, "no shares"),
-        ...(more > 0 ? [element("p", {}, `and ${more} more`)] : []),
+        more > 0 ? element("p", {}, `and ${more} more`) : null,
     ];
 }
 

@@ -11,6 +11,7 @@ import { badges, deviceElement } from "./bar.js";
 const FEW = 8;
 /** The most devices that are shown in a size, unless a person chooses it. */
 const AT_MOST = { large: 32, medium: 160 };
+const OWNERS_SHOWN = 12;
 const ORDERS = {
     "": null,
     free: (node) => -(node.sums.memoryMib - node.sums.grantedMib),
@@ -89,8 +90,6 @@ function rove(grid) {
     links.forEach((link) => link.setAttribute("tabindex", link === (current ?? links[0]) ? 0 : -1));
 }
 
-const OWNERS_SHOWN = 12;
-
 function showOwners(parent, seen, options) {
     const { all, kind, field } = seen.owners;
     const largest = [...all].sort((one, other) => other.grantedMib - one.grantedMib).slice(0, OWNERS_SHOWN);
@@ -116,7 +115,7 @@ function showOwners(parent, seen, options) {
     const key = JSON.stringify([all, options.q, options.size, options.sort]);
     if (parent.dataset.shown === key) return;
     parent.dataset.shown = key;
-    fill(parent, items, ...(rest ? [rest] : []));
+    fill(parent, items, rest);
 }
 
 function nothing(seen, options) {

@@ -16,7 +16,7 @@ import { table } from "./table.js";
  */
 export function showPod(parent, seen, state, story) {
     const pod = seen.pods.get(`${state.namespace}/${state.name}`);
-    const waits = pod?.isWaiting ? span(pod.waitedSeconds) : "";
+    const waits = pod?.waits ?? "";
     sections(parent, [
         { name: "title", of: [state.namespace, state.name, waits], draw: () => title(state, waits) },
         { name: "shares", of: [pod, seen.owners.all], draw: () => held(pod, seen.owners) },

@@ -3,7 +3,7 @@
 import { element, sections } from "../dom.js";
 import { deviceLink, format, podLink } from "../route.js";
 import { matchesPod, words } from "../search.js";
-import { count, exact, isKnown, percent, share, span } from "../units.js";
+import { count, exact, isKnown, percent, share } from "../units.js";
 import { badge, useBar } from "./bar.js";
 import { table } from "./table.js";
 
@@ -29,11 +29,10 @@ export function showPods(parent, seen, state) {
     const order = orderOf(options.sort);
     pods.sort((one, other) => compare(one, other, order));
     const rows = pods.slice(0, SHOWN);
-    const ages = rows.map((pod) => (pod.isWaiting ? span(pod.waitedSeconds) : ""));
     sections(parent, [
         {
             name: "pods",
-            of: [state, seen.owners.all, rows, ages],
+            of: [state, seen.owners.all, rows],
             draw: () => list(pods, rows, seen.owners, state, order),
         },
     ]);
@@ -88,7 +87,7 @@ function columns(owners, state, order) {
 }
 
 function waiting(pod) {
-    return badge("warning", `waits ${span(pod.waitedSeconds)}`);
+    return badge("warning", `waits ${pod.waits}`);
 }
 
 function orderOf(sort = "") {
