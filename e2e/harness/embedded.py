@@ -23,7 +23,7 @@ from harness.cluster import ROOT, SCHEDULER_NAME, Cluster, Requests, Settings
 from harness.service_pods import HAMI, config_map, mirror
 from minicluster.client import Client, Object
 from minicluster.kubelet.runtime.containers import kill_all
-from testbed.hardware import TWO_NODES, FakeNode
+from testbed.hardware import CGROUPS, TWO_NODES, FakeNode, StandInCgroups
 from testbed.ports import free_port
 from testbed.processes import Process, Supervisor, environment, stop_leftovers
 from testbed.waiting import NotInTimeError, eventually
@@ -268,8 +268,14 @@ class EmbeddedCluster(Cluster):
             "LD_LIBRARY_PATH": str(NATIVE / "fake_driver"),
             "FAKE_DRIVER_DIR": str(self.folder / node.name / "hardware"),
             "NODE_NAME": node.name,
+            **self._groups_of(node),
             **self._environment(),
         }
+
+    def _groups_of(self, node: FakeNode) -> dict[str, str]:
+        """Return the variables by which the driver finds a stand-in for cgroup v2, on a Node that names its driver."""
+        groups = StandInCgroups(self.folder / node.name / "hardware" / CGROUPS) if node.driver else None
+        return groups.variables("/") if groups else {}
 
     def _minicluster(self, name: str, *arguments: str) -> None:
         # Containers inherit this PATH, as they would inherit an image's. The workloads are installed beside Python.

@@ -25,6 +25,8 @@ A test mounts its own file there in a container, and never writes it on the mach
 """
 PROC = "proc"
 """The folder in `FAKE_DRIVER_DIR` with the files that a driver shows in /proc."""
+CGROUPS = "cgroup"
+"""The folder in `FAKE_DRIVER_DIR` that stands for cgroup version 2, if the Node names its driver."""
 FIRST_DRIVER_WITH_LIMITS = "615.43.02"
 """The version of a driver that holds limits on memory: nvmlDeviceSetMemoryLimits_v1 works from r615 on."""
 
@@ -49,6 +51,8 @@ class FakeNode:
     """The software between driver and containers, a name in `controlplane.nvidia`. The embedded cluster ignores it."""
     shows_mig: bool = False
     """Whether containers find in /proc what the driver shows of MIG. The embedded cluster ignores it."""
+    driver: str = ""
+    """The version of the driver. Empty means the fake driver's own."""
 
     @classmethod
     def of(cls, name: str, model: str, memory_mib: int, count: int) -> "FakeNode":
@@ -70,6 +74,9 @@ class FakeNode:
         (folder / "devices.csv").write_text("\n".join(["uuid,name,memory_mib,numa_node,pci_bus_id", *rows, ""]))
         if self.shows_mig:
             show_mig(folder / PROC, len(self.gpus))
+        if self.driver:
+            FakeDriver(folder).load(version=self.driver)
+            StandInCgroups(folder / CGROUPS)
 
 
 @dataclass(frozen=True)

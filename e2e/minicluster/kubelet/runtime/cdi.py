@@ -19,6 +19,7 @@ from typing import Any
 
 import yaml
 
+from minicluster.kubelet.runtime import hooks
 from minicluster.kubelet.runtime.isolation import memory
 
 VERSIONS = frozenset({"0.1.0", "0.2.0", "0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0"})
@@ -58,10 +59,17 @@ class Edits:
 
     Other hooks are left out: containers here have the machine's root, and a hook would change the machine.
     """
+    limits: tuple[tuple[str, ...], ...] = ()
+    """The command line of each hook that limits the container."""
 
     def __add__(self, other: "Edits") -> "Edits":
         """Return these edits followed by *other*."""
-        return Edits(self.environment + other.environment, self.mounts + other.mounts, self.modes + other.modes)
+        return Edits(
+            self.environment + other.environment,
+            self.mounts + other.mounts,
+            self.modes + other.modes,
+            self.limits + other.limits,
+        )
 
 
 @dataclass(frozen=True)
@@ -218,7 +226,15 @@ def _edits(content: dict[str, Any]) -> Edits:
             raise CdiError("invalid (empty) device path")
         mounts.append((node["path"], node.get("hostPath") or node["path"], False))
     modes = [mode for hook in content.get("hooks") or () for mode in _modes(hook.get("args") or ())]
-    return Edits(tuple(environment), tuple(mounts), tuple(modes))
+    return Edits(tuple(environment), tuple(mounts), tuple(modes), tuple(_limits(content.get("hooks") or ())))
+
+
+def _limits(found: Iterable[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
+    """Yield the command line of each hook of *found* that limits a container."""
+    for hook in found:
+        arguments = hook.get("args") or ()
+        if hook["hookName"] == "createRuntime" and tuple(arguments[:1]) == (hooks.NAME,):
+            yield hook["path"], *arguments[1:]
 
 
 def _modes(arguments: Sequence[str]) -> Iterator[tuple[str, int]]:

@@ -22,8 +22,8 @@ from typing import Any
 import orjson
 
 from minicluster.kubelet.podspec import ContainerError
-from minicluster.kubelet.runtime import isolation
-from minicluster.kubelet.runtime.cdi import CdiCache, CdiError
+from minicluster.kubelet.runtime import hooks, isolation
+from minicluster.kubelet.runtime.cdi import CdiCache, CdiError, Edits
 from minicluster.kubelet.runtime.isolation import Mount
 from minicluster.pids import start_ticks
 
@@ -214,13 +214,16 @@ class Runtime:
 
         Raises: ContainerError if it cannot be created.
         """
-        environment, mounts, modes = self._with_devices(wanted)
+        environment, mounts, edits = self._with_devices(wanted)
         if self._nvidia is not None:
             self._nvidia.apply(environment)
         directory = self.pod_directory(wanted.pod_uid) / wanted.name
         (directory / "root").mkdir(parents=True, exist_ok=True)
         _forget_attempts(directory, before=wanted.attempt - 1)
         prefix = directory / str(wanted.attempt)
+        group = f"/kubepods/pod{wanted.pod_uid}/{wanted.name}-{wanted.attempt}"
+        for command in edits.limits:
+            await asyncio.to_thread(hooks.limit, command, group, directory, environment)
         spec = {
             "argv": wanted.argv,
             "environment": environment,
@@ -232,13 +235,13 @@ class Runtime:
             "pid_namespace": self._with_pid_namespace,
         }
         Path(f"{prefix}.spec.json").write_bytes(orjson.dumps(spec))
-        _change_modes(modes, mounts)
+        _change_modes(edits.modes, mounts)
         container = RunningContainer(prefix, wanted.attempt)
         await container.launch()
         return container
 
-    def _with_devices(self, wanted: Wanted) -> tuple[dict[str, str], list[Mount], tuple[tuple[str, int], ...]]:
-        """Return environment and mounts of *wanted* with those of its CDI devices, which override them, and modes."""
+    def _with_devices(self, wanted: Wanted) -> tuple[dict[str, str], list[Mount], Edits]:
+        """Return environment and mounts of *wanted* with those of its CDI devices, which win, and their edits."""
         try:
             edits = self.cdi.inject(wanted.cdi_devices)
         except CdiError as error:
@@ -248,7 +251,7 @@ class Runtime:
                 Path(source).mkdir(parents=True)
         places = {destination for destination, _, _ in edits.mounts}
         kept = [mount for mount in wanted.mounts if mount[0] not in places]
-        return wanted.environment | dict(edits.environment), [*kept, *edits.mounts], edits.modes
+        return wanted.environment | dict(edits.environment), [*kept, *edits.mounts], edits
 
     async def adopt(self) -> AsyncIterator[tuple[str, str, list[RunningContainer]]]:
         """Yield Pod UID, container name and all attempts, oldest first, of containers of an earlier kubelet."""
