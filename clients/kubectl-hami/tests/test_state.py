@@ -101,6 +101,16 @@ def test_device_that_its_node_no_longer_offers_is_shown_with_its_shares() -> Non
     assert ("GPU-a", 0, False, 3000) == (device.id, device.replicas, device.is_healthy, device.granted_memory_mib)
 
 
+def test_device_that_its_node_only_counts_is_not_taken_for_one_that_is_gone() -> None:
+    """Some vendors register no inventory, so that what is granted is all that is known of a device."""
+    pod = a_pod("p", a_share("neuron-0"))
+    pod["metadata"]["annotations"] = {"hami.io/aws-neuron-devices-allocated": "neuron-0,AWSNeuron,0,0:;"}
+
+    device = only_device(state_of(seen(nodes=(a_node("n1"),), pods=(pod,))))
+
+    assert ("neuron-0", 1, True) == (device.id, device.replicas, device.is_healthy)
+
+
 def test_cordoned_and_unhealthy_devices_are_told() -> None:
     """Both take no Pod, for different reasons."""
     node = a_node("n1", a_device("GPU-a"), a_device("GPU-b", index=1, healthy=False))

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from hamicommon.config import DeviceConfig
 from hamicommon.held import NOTHING, Taken
 from hamicommon.model import Device as Offered
 from hamicommon.wire import keys
@@ -24,6 +25,8 @@ from kubectl_hami.values.seen import Object, Seen
 
 _REGISTER: Final = re.compile(r"hami\.io/node-(register-.+|.+-register)")
 """The annotation with the inventory, of any vendor."""
+_COUNTED: Final = frozenset(vendor.key for vendor in DeviceConfig().vendors() if not vendor.register_key)
+"""Vendors whose devices a Node only counts. Of these, what is granted is all that is known to be there."""
 _MIB: Final = 2**20
 
 _SHARE_VALUES: Final = {
@@ -103,7 +106,7 @@ def _node(name: str, node: Object, offered: Mapping[str, Offered], holders: list
     devices = [
         _device(
             name,
-            offered.get(uuid, Offered(uuid, 0, 0, 0, "", index=-1, healthy=False)),
+            offered.get(uuid) or _unlisted(uuid, vendors.get(uuid, ""), amounts[uuid]),
             vendors.get(uuid, ""),
             uuid in cordoned,
             amounts.get(uuid, NOTHING),
@@ -119,6 +122,13 @@ def _node(name: str, node: Object, offered: Mapping[str, Offered], holders: list
         is_measured=use is not None,
         devices=tuple(sorted(devices, key=lambda device: (device.replicas == 0, device.index, device.id))),
     )
+
+
+def _unlisted(uuid: str, vendor: str, granted: Taken) -> Offered:
+    """Return a device that no inventory lists: one that only its Node counts, or else one that is gone."""
+    if vendor in _COUNTED:
+        return Offered(uuid, granted.replicas, granted.memory_mib, granted.core_percent, "", index=-1)
+    return Offered(uuid, 0, 0, 0, "", index=-1, healthy=False)
 
 
 def _device(

@@ -74,7 +74,7 @@ def device_rows(state: ClusterState) -> Iterator[Row]:
         for device in node.devices:
             yield Row(
                 cluster=state.cluster,
-                name=(node.name, str(device.index) if device.replicas else "-", device.model or "-"),
+                name=(node.name, _index(device), device.model or "-"),
                 wide=(device.id, device.mode or "-"),
                 shares=device.granted_replicas,
                 offered_memory_mib=device.memory_mib,
@@ -100,7 +100,7 @@ def pod_rows(state: ClusterState) -> Iterator[Row]:
         shares = [share for _, share in held]
         yield Row(
             cluster=state.cluster,
-            name=(namespace, pod, node_name, ",".join(sorted({str(device.index) for device, _ in held}))),
+            name=(namespace, pod, node_name, ",".join(sorted({_index(device) for device, _ in held}))),
             wide=(" ".join(sorted({device.id for device, _ in held})),),
             shares=len(shares),
             offered_memory_mib=sum(share.memory_mib for share in shares),
@@ -112,6 +112,11 @@ def pod_rows(state: ClusterState) -> Iterator[Row]:
             throttled_seconds=_sum(share.throttled_seconds for share in shares),
             state=_share_state(shares),
         )
+
+
+def _index(device: Device) -> str:
+    """Return the index of a device on its Node, `-` if no inventory lists it."""
+    return str(device.index) if device.index >= 0 else "-"
 
 
 def _node_state(node: Node) -> str:

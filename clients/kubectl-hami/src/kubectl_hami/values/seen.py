@@ -24,7 +24,5 @@ class Seen:
     """The Events in which the scheduler says why a Pod fits nowhere."""
     monitors: Mapping[str, bytes] = field(default_factory=dict)
     """The metrics of each Node's monitor, by Node; without an entry where none answered."""
-    scheduler: bytes = b""
-    """The metrics of the scheduler."""
     problems: tuple[str, ...] = ()
     """One sentence for each thing that could not be read."""
