@@ -166,7 +166,7 @@ def test_lock_of_an_image_has_all_dependencies(service: str) -> None:
 
 @pytest.mark.parametrize("name", [*SERVICES, "workloads", "setuptools"])
 def test_image_locks_have_the_versions_of_the_tests(name: str) -> None:
-    """Every package of a run-time lock, with version and hashes, is in the lock of the checkout. Machines may differ."""
+    """Every package of a run-time lock is in the lock of the checkout, with version and hashes."""
     checkout, image = (
         re.sub(r" ; .*(?= \\$)", "", (ROOT / f"requirements/{lock}.lock").read_text(), flags=re.MULTILINE)
         for lock in ("dev", name)
