@@ -78,7 +78,7 @@ def test_events_come_newest_first_whichever_form_they_have() -> None:
 
 
 def test_an_event_with_a_count_that_is_no_number_counts_once() -> None:
-    """Whoever may create Events may write anything."""
+    """A tenant who may create Events can write any value."""
     [found] = events_about([{"message": "odd", "count": "many", "series": ["x"], "lastTimestamp": 7}])
 
     assert (1, None) == (found.count, found.at)

@@ -131,7 +131,7 @@ def test_any_number_of_devices_stays_readable(page: Page, devices: int) -> None:
 
 
 def test_eight_hundred_devices_are_drawn_again_only_where_something_changed(page: Page) -> None:
-    """A new picture with one other share makes one node's box anew and leaves the others alone."""
+    """A new picture with one other share redraws one node's box and leaves the others alone."""
     picture = a_cluster(800)
     page.open(picture)
     page.run("document.querySelectorAll('.node').forEach((node) => (node.isOld = true))")
