@@ -22,7 +22,7 @@
 
 /* GPU time and launches on one lease: a fraction of what the shortest wait adds to the bucket. */
 #define HAMI_LEASE_NS 100000u
-#define HAMI_LEASE_LAUNCHES 32u
+#define HAMI_LEASE_LAUNCHES 64u
 
 /* The advance for a launch of unknown cost. A few of them empty the bucket, also for the container's other processes. */
 #define HAMI_ADVANCE_NS 10000000u

@@ -15,6 +15,7 @@ enum { ROUNDS = 7, CALLS = 10000, LIVE = 10000 };
 
 static CUfunction nothing;
 static CUstream stream;
+static CUgraphExec graph;
 static CUdeviceptr live[LIVE];
 
 static double now_ns(void)
@@ -33,6 +34,23 @@ static void launch(void)
 static void launch_on_stream(void)
 {
     cuLaunchKernel(nothing, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL);
+}
+
+static void launch_graph(void)
+{
+    cuGraphLaunch(graph, stream);
+}
+
+/* A graph of one kernel. */
+static CUresult capture(void)
+{
+    CUgraph captured;
+
+    if (cuStreamBeginCapture_v2(stream, 0) != CUDA_SUCCESS)
+        return CUDA_ERROR_UNKNOWN;
+    launch_on_stream();
+    return cuStreamEndCapture(stream, &captured) == CUDA_SUCCESS ? cuGraphInstantiateWithFlags(&graph, captured, 0)
+                                                                 : CUDA_ERROR_UNKNOWN;
 }
 
 static void allocate_and_free(void)
@@ -107,10 +125,12 @@ int main(void)
         return 1;
     if (cuInit(0) != CUDA_SUCCESS || cuDevicePrimaryCtxRetain(&context, 0) != CUDA_SUCCESS ||
         cuCtxSetCurrent(context) != CUDA_SUCCESS || cuModuleLoadData(&module, "") != CUDA_SUCCESS ||
-        cuModuleGetFunction(&nothing, module, "busy_0") != CUDA_SUCCESS || cuStreamCreate(&stream, 1) != CUDA_SUCCESS)
+        cuModuleGetFunction(&nothing, module, "busy_0") != CUDA_SUCCESS || cuStreamCreate(&stream, 1) != CUDA_SUCCESS ||
+        capture() != CUDA_SUCCESS)
         return 1;
     printf("{\"launch\": %.1f", median_ns(launch));
     printf(", \"launch on a stream\": %.1f", median_ns(launch_on_stream));
+    printf(", \"launch of a graph\": %.1f", median_ns(launch_graph));
     printf(", \"allocate and free, 1 live\": %.1f", allocation_ns(1));
     printf(", \"allocate and free, 100 live\": %.1f", allocation_ns(100));
     printf(", \"allocate and free, 10 000 live\": %.1f", allocation_ns(LIVE));

@@ -2,8 +2,10 @@
  * Events of the fake driver: when the device finished what their stream had queued before them.
  *
  * An event recorded on an idle stream happens at once. One that was never recorded counts as done, as with the driver. In a capture
- * an event only marks a place in the graph.
+ * an event only marks a place in the graph. FAKE_DRIVER_EVENT_NS is the time that recording or asking an event takes its thread, which
+ * reads the clock meanwhile; default 0.
  */
+#include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -11,6 +13,26 @@
 #include "time/schedule.h"
 
 #define QUEUED_POLL_NS 50000u
+
+static uint64_t event_ns;
+static pthread_once_t cost_read = PTHREAD_ONCE_INIT;
+
+static void read_cost(void)
+{
+    event_ns = fake_setting("FAKE_DRIVER_EVENT_NS", 0);
+}
+
+static void take_time(void)
+{
+    uint64_t until;
+
+    pthread_once(&cost_read, read_cost);
+    if (!event_ns)
+        return;
+    until = hw_now_ns() + event_ns;
+    while (hw_now_ns() < until)
+        continue;
+}
 
 void fake_event_hold(CUevent event)
 {
@@ -116,6 +138,7 @@ API CUresult cuEventRecord(CUevent event, CUstream handle)
         return result;
     if (!event)
         return CUDA_ERROR_INVALID_HANDLE;
+    take_time();
     return fake_enqueue(stream, (struct fake_step){.kind = FAKE_RECORD, .event = event});
 }
 
@@ -171,6 +194,7 @@ API CUresult cuEventQuery(CUevent event)
 
     if (result != CUDA_SUCCESS)
         return result;
+    take_time();
     return ask(event) ? CUDA_SUCCESS : fake_not_ready();
 }
 
@@ -196,6 +220,7 @@ API CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end)
         return CUDA_ERROR_INVALID_VALUE;
     if (!is_timed(start) || !is_timed(end))
         return CUDA_ERROR_INVALID_HANDLE;
+    take_time();
     if (!ask(start) || !ask(end))
         return fake_not_ready();
     *milliseconds = (float)((double)((int64_t)(end->when_ns - start->when_ns)) / 1e6);
