@@ -24,7 +24,7 @@ START_SECONDS: Final = 60
 def missing() -> str:
     """Return why there is no browser, for people; empty if there is one."""
     lacking = debian.missing(PACKAGES)
-    return f"no browser: {', '.join(lacking)} missing; as root: python -m testbed.browser" if lacking else ""
+    return f"no browser: {', '.join(lacking)} missing; as root: .venv/bin/python -m testbed.browser" if lacking else ""
 
 
 @contextmanager
