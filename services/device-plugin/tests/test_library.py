@@ -65,6 +65,15 @@ def test_libraries_nobody_uses_are_removed(host: Path) -> None:
     assert ["libvgpu.so", "libvgpu.so.2", "libvgpu.so.3"] == sorted(path.name for path in host.iterdir())
 
 
+@pytest.mark.parametrize("name", ["nvidia-cdi-hook", "hami-limit-hook"])
+def test_hooks_nobody_uses_are_removed(name: str, host: Path) -> None:
+    """A container that restarts still runs the version in its spec."""
+    for version in ("1", "2", "3"):
+        (host / f"{name}.{version}").touch()
+
+    assert [f"{name}.1"] == library.remove_unused(host, "3", {str(host / f"{name}.2")})
+
+
 def test_preload_file_names_the_library_as_containers_see_it(host: Path) -> None:
     """One line, for the dynamic linker."""
     library.write_preload(host / "vgpu")

@@ -5,6 +5,7 @@ Neighbours: `decide.enforcement` chooses, `driver_part` has chosen how hooks rea
 start.
 """
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -52,7 +53,11 @@ async def _problem(config: Config, nvml: Nvml, gpus: Sequence[str], strategy: St
     try:
         problem = await limits_problem(nvml, gpus, config.cgroup_root)
         if problem is None:
-            library.install(Path(config.limit_hook), config.vgpu_directory, __version__, library.LIMIT_HOOK_NAME)
+            await asyncio.to_thread(_install, config)
     except HamiError as error:
         return str(error)
     return problem
+
+
+def _install(config: Config) -> None:
+    library.install(Path(config.limit_hook), config.vgpu_directory, __version__, library.LIMIT_HOOK_NAME)
