@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from kubectl_hami.answer.doctor import checks
-from kubectl_hami.commands.frame import BAD, WELL, add_clusters, sources, warn
+from kubectl_hami.commands.frame import BAD, WELL, add_clusters, read_each, sources, warn
 from kubectl_hami.read.examine import examine
 from kubectl_hami.show.doctor import doctor_table
 from kubectl_hami.show.form import written
@@ -25,11 +25,10 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the command: 1 if a check is bad."""
-    found = {}
-    for source in sources(options):
-        examined = examine(source)
-        found[source.name] = list(checks(examined))
-        warn(examined.seen.problems)
+    problems: list[str] = []
+    examined = read_each(sources(options), examine, problems)
+    found = {one.seen.cluster: list(checks(one)) for one in examined}
+    warn([*problems, *(problem for one in examined for problem in one.seen.problems)])
     if options.output == "table":
         for name, of_cluster in found.items():
             if len(found) > 1:

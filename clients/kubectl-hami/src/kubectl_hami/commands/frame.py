@@ -8,14 +8,17 @@ could not be answered or was wrongly put; then one line on stderr says why.
 import argparse
 import os
 import sys
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar
 
 from hamicommon.errors import HamiError
 from kubectl_hami import __version__
 from kubectl_hami.read.archive import load
-from kubectl_hami.read.source import Source
+from kubectl_hami.read.source import ReadError, Source
 from kubectl_hami.show.table import safe
+
+T = TypeVar("T")
 
 NAME: Final = "kubectl hami"
 WELL, BAD, UNKNOWN, INTERRUPTED = 0, 1, 2, 130
@@ -47,6 +50,7 @@ def sources(options: argparse.Namespace) -> Sequence[Source]:
         if options.context or options.all_contexts:
             raise UsageError("--from reads an archive: give it without --context and --all-contexts")
         return [load(options.archive)]
+    # An archive needs no client, whose import takes most of a command's time.
     from kubectl_hami.read import kube
 
     kubeconfig = options.kubeconfig or None
@@ -68,6 +72,27 @@ def one_source(options: argparse.Namespace) -> Source:
     if len(found) != 1:
         raise UsageError(f"{options.name} reads one cluster, and {len(found)} are named: give one --context")
     return found[0]
+
+
+def read_each(found: Sequence[Source], read: Callable[[Source], T], problems: list[str]) -> list[T]:
+    """
+    Return what *read* returns of each cluster. Of several, one that cannot be read is a problem and is left out.
+
+    Raises:
+        ReadError: the only cluster, or the last of several that failed, cannot be read.
+    """
+    with ThreadPoolExecutor(len(found)) as pool:
+        asked = [(source, pool.submit(read, source)) for source in found]
+    results, last = [], None
+    for source, answer in asked:
+        try:
+            results.append(answer.result())
+        except ReadError as error:
+            last = error
+            problems.append(f"cluster {source.name} is left out: {error}")
+    if not results and last is not None:
+        raise last
+    return results
 
 
 def namespace_of(source: Source, options: argparse.Namespace) -> str:

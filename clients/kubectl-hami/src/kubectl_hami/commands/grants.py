@@ -9,11 +9,13 @@ from typing import Any
 from kubectl_hami.answer.grants import Comparison, Verdict, comparisons
 from kubectl_hami.answer.narrow import Filter, narrowed
 from kubectl_hami.answer.state import state_of
-from kubectl_hami.commands.frame import BAD, WELL, UsageError, add_clusters, namespace_of, sources, warn
+from kubectl_hami.commands.frame import BAD, WELL, UsageError, add_clusters, namespace_of, read_each, sources, warn
 from kubectl_hami.read.collect import collect
+from kubectl_hami.read.source import Source
 from kubectl_hami.show.form import written
 from kubectl_hami.show.grants import grants_table
 from kubectl_hami.show.table import put
+from kubectl_hami.values.cluster import ClusterState
 
 
 def add(commands: Any) -> None:
@@ -31,9 +33,13 @@ def run(options: argparse.Namespace) -> int:
     every: list[Comparison] = []
     problems: list[str] = []
     found = sources(options)
-    for source in found:
+
+    def read(source: Source) -> ClusterState:
+        """Return the state of a cluster, of the namespace that is asked for."""
         namespace = namespace_of(source, options) if options.pod else options.namespace
-        state = narrowed(state_of(collect(source, namespace)), Filter(namespace))
+        return narrowed(state_of(collect(source, namespace)), Filter(namespace))
+
+    for state in read_each(found, read, problems):
         every += comparisons(state, options.pod)
         problems += state.problems
     warn(problems)

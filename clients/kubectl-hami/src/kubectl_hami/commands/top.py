@@ -6,7 +6,6 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from rich.console import RenderableType
@@ -15,7 +14,7 @@ from rich.live import Live
 from kubectl_hami.answer.narrow import Filter, narrowed
 from kubectl_hami.answer.state import state_of
 from kubectl_hami.answer.top import ORDERS, Row, device_rows, node_rows, ordered, pod_rows
-from kubectl_hami.commands.frame import WELL, add_clusters, sources, warn
+from kubectl_hami.commands.frame import WELL, add_clusters, read_each, sources, warn
 from kubectl_hami.read.collect import collect
 from kubectl_hami.read.source import Source
 from kubectl_hami.show.form import written
@@ -30,6 +29,10 @@ _ROWS: Final[dict[str, Callable[[ClusterState], Iterator[Row]]]] = {
 }
 
 
+_LEAST_SECONDS: Final = 0.1
+_MOST_SECONDS: Final = 86_400.0
+
+
 def add(commands: Any) -> None:
     """Add the command to *commands*."""
     command = commands.add_parser("top", help="what is offered, granted, used and throttled")
@@ -40,23 +43,32 @@ def add(commands: Any) -> None:
     command.add_argument("--model", default="", help="only devices with this in their model")
     command.add_argument("--sort-by", choices=tuple(ORDERS), default="name", help="most first; default: name")
     command.add_argument("-w", "--watch", action="store_true", help="read again until Ctrl-C")
-    command.add_argument("--interval", type=float, default=2.0, metavar="SECONDS", help="of -w; default: 2")
+    command.add_argument("--interval", type=_seconds, default=2.0, metavar="SECONDS", help="of -w; default: 2")
     command.add_argument("-o", "--output", choices=("table", "wide", "json", "yaml"), default="table")
     add_clusters(command)
+
+
+def _seconds(text: str) -> float:
+    """Return a span of at least a tenth of a second. argparse makes a sentence of the error."""
+    found = float(text)
+    if not _LEAST_SECONDS <= found <= _MOST_SECONDS:
+        raise ValueError(text)
+    return found
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the command."""
     found = sources(options)
     if not options.watch:
-        states = look(found, options)
-        show(states, options)
-        warn(problem for state in states for problem in state.problems)
+        problems: list[str] = []
+        show(look(found, options, problems), options)
+        warn(problems)
         return WELL
     screen = console()
     if options.output in {"json", "yaml"} or not screen.is_terminal:
         while True:
             show(look(found, options), options)
+            sys.stdout.flush()
             time.sleep(options.interval)
     with Live(console=screen, screen=True, auto_refresh=False, vertical_overflow="crop") as live:
         while True:
@@ -64,12 +76,13 @@ def run(options: argparse.Namespace) -> int:
             time.sleep(options.interval)
 
 
-def look(found: Sequence[Source], options: argparse.Namespace) -> list[ClusterState]:
-    """Return the state of each cluster, of what *options* ask for."""
+def look(found: Sequence[Source], options: argparse.Namespace, problems: list[str] | None = None) -> list[ClusterState]:
+    """Return the state of each cluster, of what *options* ask for; add to *problems* what could not be read."""
     wanted = Filter(options.namespace, options.node, options.model)
-    with ThreadPoolExecutor(len(found)) as pool:
-        seen = list(pool.map(lambda source: collect(source, options.namespace), found))
-    return [narrowed(state_of(one), wanted) for one in seen]
+    said: list[str] = [] if problems is None else problems
+    states = read_each(found, lambda source: state_of(collect(source, options.namespace)), said)
+    said.extend(problem for state in states for problem in state.problems)
+    return [narrowed(state, wanted) for state in states]
 
 
 def show(states: Sequence[ClusterState], options: argparse.Namespace) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from kubectl_hami.answer.narrow import Filter, narrowed
 from kubectl_hami.answer.remedies import remedies
 from kubectl_hami.answer.state import state_of
-from kubectl_hami.commands.frame import WELL, add_clusters, sources, warn
+from kubectl_hami.commands.frame import WELL, add_clusters, read_each, sources, warn
 from kubectl_hami.read.collect import collect_pods
 from kubectl_hami.read.scheduler import explanation
 from kubectl_hami.read.source import ReadError, Source
@@ -35,14 +35,16 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the command."""
-    states, helped = [], []
     problems: list[str] = []
-    for source in sources(options):
+
+    def read(source: Source) -> tuple[ClusterState, dict[tuple[str, str], Remedy]]:
+        """Return who waits in a cluster, and what would help."""
         state = narrowed(state_of(collect_pods(source, options.namespace)), Filter(options.namespace))
-        states.append(state)
-        helped.append(_remedies(source, state, problems))
-        problems += state.problems
-    _show(states, helped, options)
+        problems.extend(state.problems)
+        return state, _remedies(source, state, problems)
+
+    found = read_each(sources(options), read, problems)
+    _show([state for state, _ in found], [helped for _, helped in found], options)
     warn(problems)
     return WELL
 
