@@ -228,7 +228,7 @@ async def test_link_that_breaks_makes_its_card_unhealthy_until_it_is_mended(
     async with running(host, api, kubelet, "--health-probation=1s") as plugin:
         driver.break_link(THIRD, 1)
         await plugin.offers(THIRD)
-        await plugin.until(lambda: "NVLinks are down: 1" in events(api)[0]["message"])
+        await plugin.until(lambda: any("NVLinks are down: 1" in event["message"] for event in events(api)))
         driver.mend_link(THIRD, 1)
         await plugin.offers()
 
