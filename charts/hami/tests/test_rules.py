@@ -2,6 +2,7 @@
 Alerts fire when they should and not before, and device-hours are right, by Prometheus' own evaluation.
 """
 
+import re
 import subprocess
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +14,8 @@ from .chart import CHART
 from .promtool import MissingError, promtool
 
 ALERTS = yaml.safe_load((CHART / "alerts.yaml").read_text())
+USAGE_RULES = yaml.safe_load((CHART / "usage-rules.yaml").read_text())
+PAGE = (CHART.parents[1] / "docs/usage.md").read_text()
 NAMES = [rule["alert"] for group in ALERTS["groups"] for rule in group["rules"]]
 
 PLUGIN = 'up{job="hami-device-plugin", namespace="hami", node="n1", instance="p"}'
@@ -120,6 +123,19 @@ def test_prometheus_accepts_the_rules(rules: str, promtool: Path) -> None:
     done = subprocess.run([promtool, "check", "rules", CHART / rules], capture_output=True, text=True, check=False)
 
     assert 0 == done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("query", re.findall(r"^```\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
+def test_query_of_the_page_is_one(query: str, promtool: Path, tmp_path: Path) -> None:
+    """It is copied as it is, and asks for series that the chart records."""
+    recorded = {rule["record"] for group in USAGE_RULES["groups"] for rule in group["rules"]}
+    path = tmp_path / "query.yaml"
+    rule = {"record": "query:of:page", "expr": query}
+    path.write_text(yaml.safe_dump({"groups": [{"name": "page", "rules": [rule]}]}))
+    done = subprocess.run([promtool, "check", "rules", path], capture_output=True, text=True, check=False)
+
+    assert 0 == done.returncode, done.stdout + done.stderr
+    assert set(re.findall(r"\w+:\w+:\w+", query)) - recorded <= {"device_type:price_of_a_device_hour:euro"}
 
 
 def test_each_alert_has_a_case() -> None:

@@ -26,13 +26,11 @@ from testbed.waiting import eventually
 from .accounts_life import INVENTORY
 from .pod_server import PodServer, a_pod
 from .region_files import HookPath, Process, a_region
-from .service import Service, Start, eventually_equal
+from .service import Service, Start
 
 ROOT = Path(__file__).parents[3]
 MIB = 1 << 20
 QUARTER = "GPU-a,NVIDIA,250,0:;"
-ENOUGH_SECONDS = 30
-"""How much longer than an hour a test may take."""
 
 
 def a_held_pod(uid: str, granted: str = QUARTER, *, began_seconds: float) -> dict[str, Any]:
@@ -82,23 +80,25 @@ async def test_four_quarters_for_an_hour_are_one_device_hour_across_a_restart(
         idle = await sums(service, "hami_device_idle_seconds_total", "device_uuid")
         offered = await sums(service, "hami_device_offered_seconds_total", "device_uuid")
 
-    assert held == {f"pod-u{index}": pytest.approx(900, abs=ENOUGH_SECONDS / 4) for index in range(4)}
-    assert idle == {"GPU-a": pytest.approx(1, abs=2)}
-    assert offered == {"GPU-a": pytest.approx(sum(held.values()) + idle["GPU-a"], abs=ENOUGH_SECONDS)}
+    elapsed_seconds = time.time() - began_seconds
+    assert [True] * 4 == [899 <= held[f"pod-u{index}"] <= (elapsed_seconds + 1) / 4 for index in range(4)]
+    assert idle == {"GPU-a": pytest.approx(1, abs=1)}
+    assert 3600 <= offered["GPU-a"] <= elapsed_seconds + 2
 
 
 async def test_counters_never_go_back_when_the_monitor_is_killed(
     hook_path: HookPath, offering: PodServer, started: Start
 ) -> None:
     """Prometheus would take that for a reset, and count everything again."""
-    write_book(hook_path, "GPU-a", until_seconds=time.time() - 3600)
-    offering.put(a_held_pod("u1", began_seconds=time.time() - 3600))
+    began_seconds = time.time() - 3600
+    write_book(hook_path, "GPU-a", until_seconds=began_seconds)
+    offering.put(a_held_pod("u1", began_seconds=began_seconds))
     before = 0.0
     for _ in range(3):
         async with started() as service:
             await eventually(lambda: sums(service, "hami_share_held_seconds_total", "pod"))
             held = (await sums(service, "hami_share_held_seconds_total", "pod"))["pod-u1"]
-            assert before <= held <= (ENOUGH_SECONDS + 3600) / 4
+            assert before <= held <= (time.time() - began_seconds) / 4
             before = held
             assert -signal.SIGKILL == await service.stop(signal.SIGKILL)
 
@@ -127,12 +127,13 @@ async def test_unreadable_file_is_said_and_counting_begins_again(
     path = book_path(hook_path)
     path.parent.mkdir(parents=True)
     path.write_bytes(b'{"version": 1')
-    offering.put(a_held_pod("u1", began_seconds=time.time() - 3600))
+    began_seconds = time.time()
+    offering.put(a_held_pod("u1", began_seconds=began_seconds - 3600))
 
     async with started() as service:
-        await eventually_equal(lambda: sums(service, "hami_device_offered_seconds_total", "device_uuid"), {"GPU-a": 0})
         await eventually(lambda: sums(service, "hami_share_held_seconds_total", "pod"))
-        assert (await sums(service, "hami_share_held_seconds_total", "pod"))["pod-u1"] < ENOUGH_SECONDS
+        held = await sums(service, "hami_share_held_seconds_total", "pod")
+        assert held["pod-u1"] <= (time.time() - began_seconds) / 4
 
     assert b'{"version": 1' == path.with_suffix(".unreadable").read_bytes()
     assert ["Device time is counted from zero, its file is unreadable"] == [
@@ -152,7 +153,8 @@ async def test_folder_that_cannot_be_used_hides_device_time_and_nothing_else(
         await eventually(lambda: any("Device time" in line["event"] for line in service.logs))
         samples = await service.samples()
 
-    assert not [name for name in samples if "held_seconds" in name or "offered" in name or "accounts_time" in name]
+    assert not [name for name in samples if "held_seconds" in name or "offered" in name]
+    assert {(): 0} == samples["hami_monitor_accounts_timestamp_seconds"]
     assert "hami_vgpu_memory_limit_bytes" in samples
 
 

@@ -64,7 +64,11 @@ def _families(status: AccountStatus) -> list[Metric]:
             DEVICE,
             ((labels, idle) for labels, _, idle in devices),
         ),
-        _timestamp(status.book),
+        GaugeMetricFamily(
+            "hami_monitor_accounts_timestamp_seconds",
+            "Unix time up to which held, used and idle time is counted; 0 until that was saved once.",
+            value=book.until_seconds,
+        ),
         CounterMetricFamily(
             "hami_monitor_accounts_failed_saves",
             "Attempts to save the device time that failed; what is shown waits for the next one.",
@@ -90,18 +94,6 @@ def _share_families(
         labels,
         ((place, one.used_seconds) for place, one in rows),
     )
-
-
-def _timestamp(book: Book | None) -> GaugeMetricFamily:
-    """Return the family of the moment up to which *book* counts; without a sample until it was saved."""
-    family = GaugeMetricFamily(
-        "hami_monitor_accounts_timestamp_seconds",
-        "Unix time up to which held, used and idle time is counted.",
-        labels=(),
-    )
-    if book is not None:
-        family.add_metric((), book.until_seconds)
-    return family
 
 
 def _counter(name: str, documentation: str, labels: Labels, rows: Iterable[Row]) -> CounterMetricFamily:
