@@ -63,7 +63,8 @@ bool (*const hami_start)(void) = start;
 /* Programs open libraries before anything else is started, so this starts nothing but the options. */
 static void tell_unreached(enum hami_unreached what, const char *file)
 {
-    hami_options();
+    if (hami_options()->is_disabled)
+        return;
     if (what == HAMI_OTHER_NAMESPACE)
         hami_log(HAMI_LOG_WARNING, "%s: opened with dlmopen; what it takes of a device is not limited", file);
     else
