@@ -3,6 +3,7 @@ Libraries that are not loaded as others are: bound to the driver before what is 
 """
 
 import shutil
+import subprocess
 
 import pytest
 from containers import SANITIZER, Container
@@ -54,6 +55,23 @@ say([lib.allocate_by_call(c_size_t(600 * MIB)) for lib in (deep, inner)])
     )
 
     assert [0, 2] == said
+
+
+@pytest.mark.parametrize("name", ["libbound_now.so", "libno_such.so"])
+def test_libraries_are_found_as_the_program_says(container: Container, name: str) -> None:
+    """
+    The search path of the program that opens a library counts, and `dlerror` says the same as without the hooks.
+    """
+    command = [str(container.build / "opening_program"), name]
+    said = [
+        subprocess.run(
+            command, env=container.environ(preload=preload), capture_output=True, text=True, check=True
+        ).stdout
+        for preload in (False, True)
+    ]
+
+    assert said[0] == said[1]
+    assert (said[0] == "opened\nopened\n") == (name == "libbound_now.so")
 
 
 def test_library_in_another_namespace_is_reported(container: Container) -> None:
