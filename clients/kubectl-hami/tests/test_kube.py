@@ -114,7 +114,7 @@ def test_answer_above_the_limit_is_refused(cluster: LiveCluster, monkeypatch: py
 
 def test_missing_right_to_forward_a_port_says_which(cluster: LiveCluster) -> None:
     """A namespaced user meets this first."""
-    with pytest.raises(ReadError, match="ask for create on pods/portforward in namespace hami") as caught:
+    with pytest.raises(ReadError, match="ask for get and create on pods/portforward in namespace hami") as caught:
         cluster.ask(Endpoint("hami", "hami-scheduler-0", 9396), "/explain/a/b")
 
     assert caught.value.is_forbidden

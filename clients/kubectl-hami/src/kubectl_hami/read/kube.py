@@ -115,7 +115,7 @@ class LiveCluster:
             # The library has the status in a text, and the server's answer behind it.
             reason = " ".join(str(error.reason).partition("-+-+")[0].split())
             if "403" in reason:
-                right = f"create on pods/portforward in namespace {endpoint.namespace}"
+                right = f"get and create on pods/portforward in namespace {endpoint.namespace}"
                 raise ReadError(what, f"you may not forward its port: ask for {right}", 403) from error
             raise ReadError(what, f"its port cannot be forwarded: {reason[:_REASON_CHARACTERS]}") from error
         try:
