@@ -56,3 +56,23 @@ bool hami_file_allocate(int file, off_t bytes)
         return false;
     return write_zeros(file, status.st_size, bytes);
 }
+
+int hami_file_open_shared(const char *path, off_t bytes)
+{
+    struct stat status;
+    int problem = EINVAL;
+    int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+
+    if (file < 0)
+        return -1;
+    if (fstat(file, &status) == 0 && S_ISREG(status.st_mode)) {
+        if (status.st_uid == geteuid() && (status.st_mode & 0777) != 0666)
+            (void)!fchmod(file, 0666);
+        if (hami_file_allocate(file, bytes))
+            return file;
+        problem = errno;
+    }
+    close(file);
+    errno = problem;
+    return -1;
+}

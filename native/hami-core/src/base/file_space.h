@@ -17,4 +17,10 @@
  */
 bool hami_file_allocate(int file, off_t bytes);
 
+/*
+ * Open a file that all users of the container share, made if necessary, with at least so many bytes. Never shortened, so mappings of
+ * other processes stay valid. Returns -1, with errno, if it cannot be used.
+ */
+int hami_file_open_shared(const char *path, off_t bytes);
+
 #endif

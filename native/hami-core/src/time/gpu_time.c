@@ -1,13 +1,11 @@
 #include "gpu_time.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "file_space.h"
@@ -15,27 +13,6 @@
 #include "options.h"
 
 static struct hami_gpu_time *_Atomic mapped;
-
-/* The file is never shortened, so other processes' mappings stay valid. Returns -1, with errno, if it cannot be used. */
-static int open_file(const char *path)
-{
-    struct stat status;
-    int problem = EINVAL;
-    int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-
-    if (file < 0)
-        return -1;
-    if (fstat(file, &status) == 0 && S_ISREG(status.st_mode)) {
-        if (status.st_uid == geteuid() && (status.st_mode & 0777) != 0666)
-            (void)!fchmod(file, 0666);
-        if (hami_file_allocate(file, (off_t)sizeof(struct hami_gpu_time)))
-            return file;
-        problem = errno;
-    }
-    close(file);
-    errno = problem;
-    return -1;
-}
 
 static struct hami_gpu_time *map_file(void)
 {
@@ -46,7 +23,7 @@ static struct hami_gpu_time *map_file(void)
     if (!hami_options()->region_path[0])
         return MAP_FAILED;
     if (snprintf(path, sizeof(path), "%s" HAMI_GPU_TIME_SUFFIX, hami_options()->region_path) < (int)sizeof(path))
-        file = open_file(path);
+        file = hami_file_open_shared(path, (off_t)sizeof(struct hami_gpu_time));
     if (file < 0) {
         hami_log(HAMI_LOG_WARNING, "%s: cannot be used: %s; SM limits hold for each process by itself", path, strerror(errno));
         return MAP_FAILED;

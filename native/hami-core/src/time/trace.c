@@ -1,12 +1,10 @@
 #include "trace.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "clock.h"
@@ -18,26 +16,6 @@ struct hami_trace *_Atomic hami_trace;
 
 static _Atomic bool is_asked;
 
-/* As for the file of GPU time: never shortened, and open to all users of the container. */
-static int open_file(const char *path)
-{
-    struct stat status;
-    int problem = EINVAL, file = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-
-    if (file < 0)
-        return -1;
-    if (fstat(file, &status) == 0 && S_ISREG(status.st_mode)) {
-        if (status.st_uid == geteuid() && (status.st_mode & 0777) != 0666)
-            (void)!fchmod(file, 0666);
-        if (hami_file_allocate(file, (off_t)sizeof(struct hami_trace)))
-            return file;
-        problem = errno;
-    }
-    close(file);
-    errno = problem;
-    return -1;
-}
-
 static struct hami_trace *map_file(void)
 {
     char path[PATH_MAX];
@@ -45,7 +23,7 @@ static struct hami_trace *map_file(void)
     int file = -1;
 
     if (snprintf(path, sizeof(path), "%s" HAMI_TRACE_SUFFIX, hami_options()->region_path) < (int)sizeof(path))
-        file = open_file(path);
+        file = hami_file_open_shared(path, (off_t)sizeof(struct hami_trace));
     if (file >= 0)
         address = mmap(NULL, sizeof(struct hami_trace), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (address == MAP_FAILED)
