@@ -151,14 +151,8 @@ async def measure(folder: Path, processes: int, pids: Sequence[int]) -> dict[str
         pods.replace([a_pod(index) for index in range(CONTAINERS)])
         node = Node(kube, NODE)
         node.seen = {"metadata": {"name": NODE}}
-        monitor = Monitor(
-            Config(NODE, str(folder), resync_seconds=1e9),
-            pods,
-            node,
-            Driver(),
-            Processes(groups.get),
-            Events(kube),
-        )
+        config = Config(NODE, str(folder), resync_seconds=1e9)
+        monitor = Monitor(config, pods, node, Driver(), Processes(groups.get), Events(kube))
         registry = CollectorRegistry(auto_describe=False)
         registry.register(MonitorCollector(monitor.observe, monitor.status))
         app = http.application("bench", "0", live=monitor.rounds.live, ready=monitor.rounds.ready, registry=registry)
