@@ -74,7 +74,7 @@ async def test_snapshot_answers_as_the_scheduler_does(
 
     assert FITS == await asked("explain", "p", "--snapshot", str(path), "-o", "json")
     offline = json.loads(capsysbinary.readouterr().out)
-    assert FITS == await asked("explain", "p", "--server", scheduler.explain_url, "-o", "json")
+    assert FITS == await asked("explain", "p", "--server", scheduler.explain_url.removeprefix("http://"), "-o", "json")
     assert offline == json.loads(capsysbinary.readouterr().out)
 
 

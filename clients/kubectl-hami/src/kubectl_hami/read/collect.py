@@ -24,7 +24,7 @@ def collect_pods(source: Source, namespace: str = "") -> Seen:
         ReadError: the Pods cannot be read.
     """
     problems: list[str] = []
-    refusals = _all(source, "/api/v1/events", problems, **REFUSALS)
+    refusals = everything(source, "/api/v1/events", problems, **REFUSALS)
     pods = _pods(source, namespace, problems)
     return Seen(source.name, source.now(), pods=pods, refusals=refusals, problems=tuple(problems))
 
@@ -38,8 +38,8 @@ def collect(source: Source, namespace: str = "") -> Seen:
     """
     problems: list[str] = []
     with ThreadPoolExecutor(THREADS) as pool:
-        nodes = pool.submit(_all, source, "/api/v1/nodes", problems)
-        refusals = pool.submit(_all, source, "/api/v1/events", problems, **REFUSALS)
+        nodes = pool.submit(everything, source, "/api/v1/nodes", problems)
+        refusals = pool.submit(everything, source, "/api/v1/events", problems, **REFUSALS)
         pods = _pods(source, namespace, problems)
         monitors = _monitors(source, pods, pool, problems)
     return Seen(
@@ -53,7 +53,7 @@ def collect(source: Source, namespace: str = "") -> Seen:
     )
 
 
-def _all(source: Source, path: str, problems: list[str], **query: str) -> tuple[Object, ...]:
+def everything(source: Source, path: str, problems: list[str], **query: str) -> tuple[Object, ...]:
     """Return a collection, or nothing and a problem."""
     try:
         return tuple(objects(source, path, **query))

@@ -2,14 +2,13 @@
 Read what a diagnosis needs, and go on where something cannot be read.
 """
 
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
-from kubectl_hami.read.collect import THREADS, collect
+from kubectl_hami.read.collect import THREADS, collect, everything
 from kubectl_hami.read.services import COMPONENTS, METRICS, component_of, endpoint
-from kubectl_hami.read.source import ReadError, Source, listing, objects, proxied
+from kubectl_hami.read.source import ReadError, Source, listing, proxied
 from kubectl_hami.values.diagnosis import Examined, Service
 from kubectl_hami.values.seen import Object
 
@@ -28,14 +27,14 @@ def examine(source: Source) -> Examined:
         services = tuple(pool.map(lambda pod: _service(source, pod), pods))
     namespaces = sorted({str(pod["metadata"].get("namespace")) for pod in pods})
     config_maps = [
-        one for name in namespaces for one in _all(source, f"/api/v1/namespaces/{name}/configmaps", problems)
+        one for name in namespaces for one in everything(source, f"/api/v1/namespaces/{name}/configmaps", problems)
     ]
     return Examined(
         seen=replace(seen, problems=(*seen.problems, *problems)),
         services=services,
-        webhooks=tuple(_all(source, "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations", problems)),
+        webhooks=everything(source, "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations", problems),
         config_maps=tuple(config_maps),
-        node_leases=tuple(_all(source, "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases", problems)),
+        node_leases=everything(source, "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases", problems),
         version=_version(source),
     )
 
@@ -49,14 +48,6 @@ def _service(source: Source, pod: Object) -> Service:
         return Service(component, pod, source.get(proxied(port, "/metrics")))
     except ReadError as error:
         return Service(component, pod, why_silent=error.why)
-
-
-def _all(source: Source, path: str, problems: list[str]) -> Iterable[Object]:
-    try:
-        return list(objects(source, path))
-    except ReadError as error:
-        problems.append(str(error))
-        return []
 
 
 def _version(source: Source) -> dict[str, Any]:
