@@ -74,7 +74,7 @@ def test_driver_limits_each_device_to_its_share_beside_the_library() -> None:
 
 
 def test_whole_device_has_neither_library_nor_limit() -> None:
-    """Nobody else is on it, whoever limits the Node's other containers."""
+    """It is alone on the device. How the other containers of the Node are limited does not matter."""
     whole = a_share(memory_mib=16384, core_percent=100)
 
     assert Hold(has_library=False) == held(whole) == held(whole, node=BY_LIBRARY)
