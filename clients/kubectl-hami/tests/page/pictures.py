@@ -109,15 +109,16 @@ def a_cluster(devices: int, seed: int = 1) -> Json:
             for index in range(min(8, devices - 8 * number))
         ]
         nodes.append(a_node(name, *here, isReady=number % 60 != 41, isMeasured=number % 40 != 17))
+    waits = sorted((round(dice.expovariate(1 / 45), 1) for _ in range(max(2, devices // 40))), reverse=True)
     waiting = tuple(
         a_waiting_pod(
             f"{dice.choice(WORK)}-{dice.randrange(16**5):05x}",
             dice.choice(TEAMS),
-            minutes=round(dice.expovariate(1 / 45), 1),
+            minutes=minutes,
             asks=f"nvidia.com/gpu {count}, nvidia.com/gpumem 60000",
             cause=f"0 of {len(nodes) + 1} nodes: {len(nodes) + 1} have fewer than {count} devices with 60000 MiB free",
         )
-        for count in [dice.choice((2, 4, 8)) for _ in range(max(2, devices // 40))]
+        for minutes, count in [(minutes, dice.choice((2, 4, 8))) for minutes in waits]
     )
     return a_picture(*nodes, waiting=waiting, cluster="production")
 
