@@ -25,7 +25,7 @@ CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 CONTAINERD_ROOT = "/var/lib/containerd"
 START_SECONDS = 60.0
 KEPT_SETS = 6
-"""The number of sets that are kept, by last use. Each has up to about a gigabyte. A run of all tests uses four."""
+"""The number of sets that are kept, by last use. Each has up to about a gigabyte. A run of all tests uses five."""
 
 _CTR = ("ctr", f"--address={CONTAINERD_SOCKET}", "--namespace=k8s.io")
 _DATABASES = "io.containerd.*/*.db"
