@@ -1,7 +1,8 @@
 """
-A container gets exactly its MIG instance by CDI alone: a real kubelet, plain runc, and NVIDIA's own generator.
+A container gets exactly its MIG instance: with plain runc, with the GPU Operator's runtime, and in mode `legacy`.
 
-The driver has made no device file of an instance, so containers get them by their numbers.
+By CDI alone where the runtime has it, with NVIDIA's own generator. The driver has made no device file of an instance,
+so containers get them by their numbers.
 """
 
 import json
@@ -28,6 +29,7 @@ A100, H100 = "NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3"
 MIG = {"nvidia.com/vgpu-mode": "mig"}
 ALLOCATIONS = "hami.io/vgpu-mig-allocations"
 SMALL = "nvidia.com/mig-1g.10gb"
+KINDS = (nvidia.PLAIN, nvidia.OPERATOR, nvidia.LEGACY)
 LOOK = """
 import glob, os, time
 from ctypes import CDLL, byref, c_int, c_size_t, create_string_buffer
@@ -44,11 +46,14 @@ SHOW = ("python", "-uc", LOOK)
 
 
 @asynccontextmanager
-async def mig_node(real_cluster: RealCluster, model: str, **values: object) -> AsyncIterator[RealCluster]:
-    """Run a cluster during a block with one GPU, whose plugin has *values* of the chart."""
-    node = replace(FakeNode.of("node-mig", model, 81920, 1), kind=nvidia.PLAIN.name, shows_mig=True)
+async def mig_node(
+    real_cluster: RealCluster, kind: nvidia.NodeKind, model: str, **values: object
+) -> AsyncIterator[RealCluster]:
+    """Run a cluster during a block with one Node of *kind* with one GPU, whose plugin has *values* of the chart."""
+    node = replace(FakeNode.of("node-mig", model, 81920, 1), kind=kind.name, shows_mig=True)
     chart = {f"devicePlugin.{name}": value for name, value in values.items()}
-    async with real_cluster.reshaped((node,), Settings(driver_root=nvidia.DRIVER_ROOT, values=chart)) as cluster:
+    root = "" if kind.is_legacy else nvidia.DRIVER_ROOT
+    async with real_cluster.reshaped((node,), Settings(driver_root=root, values=chart)) as cluster:
         yield cluster
 
 
@@ -62,15 +67,18 @@ def instances(cluster: RealCluster) -> dict[str, int]:
     return mig_instances.instances(DRIVER, hardware(cluster))
 
 
-def sight(name: str, mib: int, instance: int) -> str:
-    """Return what a container with one instance prints."""
-    return f"sees: 1 {name} {mib} MiB void {' '.join(device_files(0, instance))}"
+def sight(kind: nvidia.NodeKind, name: str, mib: int, uuid: str, instance: int) -> str:
+    """Return what a container with one instance prints on a Node of *kind*."""
+    # The stand-in for the mode `legacy` adds no device files.
+    given = uuid if kind.is_legacy else " ".join(["void", *device_files(0, instance)])
+    return f"sees: 1 {name} {mib} MiB {given}"
 
 
-async def test_pods_get_new_instances_which_go_with_them(real_cluster: RealCluster) -> None:
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+async def test_pods_get_new_instances_which_go_with_them(real_cluster: RealCluster, kind: nvidia.NodeKind) -> None:
     """Of different sizes. The scheduler takes the smallest profile that is large enough."""
     config = {"nodeconfig": [{"name": "node-mig", "operatingmode": "mig"}]}
-    async with mig_node(real_cluster, A100, nodeConfig=config) as cluster:
+    async with mig_node(real_cluster, kind, A100, nodeConfig=config) as cluster:
         for name, mib in ("p", 12000), ("q", 5000):
             await cluster.create(a_pod(name, annotations=MIG, command=SHOW, gpu=1, gpumem=mib))
         lines = {name: await cluster.log_line("sees:", name) for name in "pq"}
@@ -79,7 +87,8 @@ async def test_pods_get_new_instances_which_go_with_them(real_cluster: RealClust
             [promise] = json.loads((await cluster.pod(name))["metadata"]["annotations"][ALLOCATIONS])
             assert profile == promise["profile"]
             assert instances(cluster)[promise["migUUID"]] == promise["gpuInstanceID"]
-            assert sight(f"{A100} MIG {profile}", mib, promise["gpuInstanceID"]) == lines[name]
+            number = promise["gpuInstanceID"]
+            assert sight(kind, f"{A100} MIG {profile}", mib, promise["migUUID"], number) == lines[name]
         assert 2 == len(instances(cluster))
         await cluster.delete_pod("p")
         await eventually(lambda: len(instances(cluster)) == 1, "the ended Pod's instance is destroyed", 60)
@@ -87,24 +96,34 @@ async def test_pods_get_new_instances_which_go_with_them(real_cluster: RealClust
         await eventually(lambda: instances(cluster) == {}, "no instance is left", 60)
 
 
-async def test_pods_get_the_instances_that_an_administrator_made(real_cluster: RealCluster) -> None:
+@pytest.mark.parametrize(
+    ("kind", "strategy", "resource"),
+    [
+        pytest.param(nvidia.PLAIN, "mixed", SMALL, id="mixed-plain"),
+        pytest.param(nvidia.PLAIN, "single", "nvidia.com/gpu", id="single-plain"),
+        pytest.param(nvidia.LEGACY, "single", "nvidia.com/gpu", id="single-legacy"),
+    ],
+)
+async def test_pods_get_the_instances_that_an_administrator_made(
+    real_cluster: RealCluster, kind: nvidia.NodeKind, strategy: str, resource: str
+) -> None:
     """The kubelet counts them, and they stay when the Pods have ended."""
-    async with mig_node(real_cluster, H100, migStrategy="mixed") as cluster:
+    async with mig_node(real_cluster, kind, H100, migStrategy=strategy) as cluster:
         made = mig_instances.make_two(DRIVER, hardware(cluster))
         await cluster.kill("plugin-node-mig")
         await cluster.restart("plugin-node-mig")
 
         async def is_offered() -> bool:
             node = await cluster.api.get("/api/v1/nodes/node-mig")
-            return str(node["status"]["allocatable"].get(SMALL)) == "2"
+            return str(node["status"]["allocatable"].get(resource)) == "2"
 
         await eventually(is_offered, "the Node offers both instances", 60)
         for name in "pq":
             container = a_container(command=SHOW)
-            container["resources"] = {"limits": {SMALL: "1"}}
+            container["resources"] = {"limits": {resource: "1"}}
             await cluster.create(a_pod(name, containers=[container]))
         lines = {await cluster.log_line("sees:", name) for name in "pq"}
         await cluster.delete_all_pods()
 
-        assert {sight(f"{H100} MIG 1g.10gb", 9984, number) for number in made.values()} == lines
+        assert {sight(kind, f"{H100} MIG 1g.10gb", 9984, uuid, number) for uuid, number in made.items()} == lines
         assert made == instances(cluster)
