@@ -2,8 +2,20 @@
 `kubectl hami doctor` finds nothing wrong with a healthy cluster, and finds what is broken in it.
 """
 
+from pathlib import Path
+
 from harness.client import asked, asked_json
 from harness.cluster import Cluster
+from harness.embedded import EmbeddedCluster
+
+FIRST_PID_NAMESPACE = 0xEFFFFFFC
+"""Source: https://github.com/torvalds/linux/blob/v6.12/include/linux/proc_ns.h (PROC_PID_INIT_INO)"""
+
+
+def not_good(cluster: Cluster) -> dict[str, str]:
+    """Return what is not good on a healthy cluster: no watchdog works in a pid namespace, as the real Nodes are."""
+    is_first = Path("/proc/self/ns/pid").stat().st_ino == FIRST_PID_NAMESPACE
+    return {} if isinstance(cluster, EmbeddedCluster) and is_first else {"enforcement": "doubtful"}
 
 
 async def healths(cluster: Cluster) -> dict[str, str]:
@@ -16,8 +28,8 @@ async def test_healthy_cluster_has_only_good_checks(cluster: Cluster) -> None:
     """Otherwise nobody would read it."""
     answer = await asked(cluster, "doctor")
 
-    rows = [row for row in answer.output.splitlines()[1:] if " good " not in row]
-    assert ([], "", 0) == (rows, answer.errors, answer.code)
+    rows = [row.split()[:2] for row in answer.output.splitlines()[1:] if " good " not in row]
+    assert (not_good(cluster), "", 0) == (dict(rows), answer.errors, answer.code)
 
 
 async def test_webhook_that_may_be_passed_by_is_found(cluster: Cluster) -> None:
@@ -30,4 +42,6 @@ async def test_webhook_that_may_be_passed_by_is_found(cluster: Cluster) -> None:
     finally:
         await cluster.api.patch(path, {"webhooks": hooks})
 
-    assert {"webhook": "doubtful"} == {name: health for name, health in found.items() if health != "good"}
+    assert {"webhook": "doubtful", **not_good(cluster)} == {
+        name: health for name, health in found.items() if health != "good"
+    }

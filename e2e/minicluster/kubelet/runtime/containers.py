@@ -246,7 +246,7 @@ class Runtime:
             edits = self.cdi.inject(wanted.cdi_devices)
         except CdiError as error:
             raise ContainerError("CreateContainerError", str(error)) from error
-        for _, source, _ in wanted.mounts:
+        for _, source, _ in isolation.without_memory(wanted.mounts):
             if not os.path.lexists(source):  # containerd makes a directory of a missing source
                 Path(source).mkdir(parents=True)
         places = {destination for destination, _, _ in edits.mounts}

@@ -99,6 +99,16 @@ def test_losers_are_told_what_the_policy_prefers() -> None:
     assert "fits; spread prefers a node that is emptier" == report.nodes[2].why
 
 
+@pytest.mark.parametrize("amount", ["12000", "12k", 12000])
+def test_change_names_the_amount_as_its_author_wrote_it(amount: str | int) -> None:
+    """The API server stores 12000 as 12k."""
+    cluster = a_cluster(a_node("n1", a_device("GPU-t", memory_mib=8000)))
+
+    report = asked(cluster, a_pod("p", a_container(gpu=1, gpumem=amount)))
+
+    assert ["with nvidia.com/gpumem 8000 instead of 12000 in container app"] == whats(report)
+
+
 def test_report_of_a_refused_pod_names_each_single_change_that_helps() -> None:
     """The largest amount that fits, the annotation in the way, and the Pods that would have to end."""
     cluster = a_cluster(a_node("n1", A100), a_node("t1", a_device("GPU-t", type="Tesla T4", memory_mib=16000)))

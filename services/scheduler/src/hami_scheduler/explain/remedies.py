@@ -202,7 +202,8 @@ def _lowered_by(question: Question, lowered: _Lowered) -> Change:
     by_container: dict[int, list[str]] = {}
     for (position, resource), amount in lowered.amounts.items():
         before = _asked(question, position, resource)
-        instead = "a whole device's" if before is None else before
+        # The API server has made 50000 to 50k.
+        instead = "a whole device's" if before is None else whole(before) or before
         by_container.setdefault(position, []).append(f"{resource} {amount} instead of {instead}")
     texts = (
         f"{' and '.join(parts)} in container {question.request.containers[position].name}"
