@@ -23,6 +23,7 @@ from hami_device_plugin.adapters.regions import (
     write_limits,
 )
 from hami_device_plugin.decide.cdi.spec import MARK_MODE
+from hamicommon.runtime.host import removal
 from hamicommon.runtime.host.removal import FOLDER, delete_some
 from testbed.disks import read_only
 
@@ -277,7 +278,7 @@ def test_start_makes_what_was_not_made_ahead(missing: str, host: Path) -> None:
 
 def test_directory_that_is_made_ahead_at_the_same_time_is_used(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The watch may show a Pod when the kubelet has called already."""
-    region, set_aside = host / "containers/uid_c/r.cache", regions.set_aside
+    region, set_aside = host / "containers/uid_c/r.cache", removal.set_aside
 
     def meanwhile(path: Path, containers: Path) -> Path | None:
         place = set_aside(path, containers)
