@@ -10,7 +10,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -312,12 +312,19 @@ async def running(
 
 
 @asynccontextmanager
-async def without_images(kubernetes: str | None = None) -> AsyncIterator[RealCluster]:
-    """Run another cluster during a block. Nothing is installed on it, and its Nodes have to pull each image."""
-    control_plane = ControlPlane(FOLDER.with_name(f"{FOLDER.name}-bare"), kubernetes or DEFAULT_KUBERNETES)
+async def without_release(kubernetes: str | None = None, images: Iterable[Path] = ()) -> AsyncIterator[RealCluster]:
+    """
+    Run another cluster during a block, on which nothing is installed, and whose Nodes pull all but *images*.
+
+    A kubelet of 1.35 or newer that has pulled an image does not start the same image under a name that was imported.
+    So a cluster uses a registry or the archives of the services, and never both.
+    """
+    place = FOLDER.with_name(f"{FOLDER.name}-bare")
+    control_plane = ControlPlane(place, kubernetes or DEFAULT_KUBERNETES, images=images)
     try:
         await asyncio.to_thread(control_plane.up, TWO_NODES, print)
         cluster = RealCluster(control_plane, TWO_NODES, Release(control_plane))
+        await enter_new_namespace(cluster)
         yield cluster
         await cluster.api.close()
     finally:

@@ -16,7 +16,7 @@ from hamicommon.wire.node_devices import decode_node_devices
 from harness.cluster import ROOT
 from harness.manifests import a_pod
 from harness.reader import COMMAND_SECONDS, Reader
-from harness.real import RealCluster, without_images
+from harness.real import IMAGES, RealCluster, without_release
 from harness.release import CHART, HAMI, INSTALL
 from harness.residents import running, settle
 from testbed import registry
@@ -57,21 +57,6 @@ async def registry_of(cluster: RealCluster, folder: Path) -> AsyncIterator[str]:
         yield name
 
 
-@asynccontextmanager
-async def without_release(cluster: RealCluster) -> AsyncIterator[None]:
-    """During a block, the cluster has no release."""
-    helm = cluster.control_plane.helm
-    await asyncio.to_thread(cluster.release.remove)
-    try:
-        yield
-    finally:
-        for release, namespace in ((HAMI, HAMI), ("vgpu", HAMI), (HAMI, PREDECESSOR)):
-            await asyncio.to_thread(
-                helm, "uninstall", release, f"--namespace={namespace}", "--wait", "--ignore-not-found"
-            )
-        await cluster.deploy()
-
-
 async def annotations(cluster: RealCluster) -> set[str]:
     """Return our annotation keys that are left on any Node."""
     nodes, _ = await cluster.api.list("/api/v1/nodes")
@@ -90,7 +75,7 @@ async def test_installation_works_as_documented_and_leaves_nothing(
 ) -> None:
     """Push, install, verify, uninstall, on Nodes without any image; then the short way of README."""
     minor = pytestconfig.getoption("--kubernetes")
-    async with without_images(minor) as cluster, registry_of(cluster, tmp_path / "registry") as name:
+    async with without_release(minor) as cluster, registry_of(cluster, tmp_path / "registry") as name:
         reader = Reader(cluster, "docs/install.md", checkout, NODE=cluster.nodes[0].name, REGISTRY=name)
         for step in ("push", "label", "install", "try"):
             await reader.does(step)
@@ -111,7 +96,7 @@ async def test_installation_works_as_documented_and_leaves_nothing(
 
 @pytest.mark.parametrize(("version", "seed"), [("2.8", 1)])
 async def test_migration_works_as_documented_in_any_order_and_back(
-    cluster: RealCluster, checkout: Path, tmp_path: Path, version: str, seed: int
+    pytestconfig: pytest.Config, checkout: Path, tmp_path: Path, version: str, seed: int
 ) -> None:
     """
     The page's commands replace each service, and no running Pod notices.
@@ -119,13 +104,14 @@ async def test_migration_works_as_documented_in_any_order_and_back(
     Our chart stands for HAMi. It writes the wire forms of *version* and allocates with the node lock.
     """
     choice = random.Random(seed)
-    async with without_release(cluster), registry_of(cluster, tmp_path / "registry") as name:
+    workloads, minor = IMAGES / "workloads.tar", pytestconfig.getoption("--kubernetes")
+    async with without_release(minor, [workloads]) as cluster, registry_of(cluster, tmp_path / "registry") as name:
         await Reader(cluster, "docs/install.md", checkout, REGISTRY=name).does("push")
         (checkout / "hami-values.yaml").write_text(hami_values(name))
         reader = Reader(
             cluster, "docs/migrate.md", checkout, REGISTRY=name, WORKLOADS=cluster.namespace, HAMI_VERSION=version
         )
-        predecessor = await Predecessor.installed(cluster, version)
+        predecessor = await Predecessor.installed(cluster, name, version)
         await settle(cluster)
         await reader.does("save", HAMI_VALUES="saved.yaml")
         assert version == yaml.safe_load((checkout / "saved.yaml").read_text())["wireVersion"]
@@ -142,6 +128,10 @@ async def test_migration_works_as_documented_in_any_order_and_back(
             await predecessor.switch(service, True)
             await placed(cluster, f"back-{service}")
             await reader.does("compare")
+        await reader.does("leave")
+        assert set() == await marked(cluster)
+
+        await reader.does("begin")
         await predecessor.end()
         for service in choice.sample(list(SERVICES), len(SERVICES)):
             await reader.does(f"{service}-on")
@@ -149,9 +139,6 @@ async def test_migration_works_as_documented_in_any_order_and_back(
         await reader.does("remove-hami")
         await placed(cluster, "after-all")
         await reader.does("compare")
-        await reader.does("leave")
-
-        assert set() == await marked(cluster)
         assert set() == reader.unread
         await running(cluster)
 
@@ -166,14 +153,14 @@ def hami_values(registry_name: str) -> str:
 class Predecessor:
     """The release that is replaced."""
 
-    def __init__(self, cluster: RealCluster, version: str) -> None:
+    def __init__(self, cluster: RealCluster, registry_name: str, version: str) -> None:
         self._cluster = cluster
-        self._values = {"image.registry": "localhost", "wireVersion": version, "devicePlugin.allocation": "lock"}
+        self._values = {"image.registry": registry_name, "wireVersion": version, "devicePlugin.allocation": "lock"}
 
     @classmethod
-    async def installed(cls, cluster: RealCluster, version: str) -> "Predecessor":
+    async def installed(cls, cluster: RealCluster, registry_name: str, version: str) -> "Predecessor":
         """Install the release, and wait until every Node offers devices."""
-        found = cls(cluster, version)
+        found = cls(cluster, registry_name, version)
         await found._upgrade()
         for node in cluster.nodes:
             await cluster.node_ready(node.name, COMMAND_SECONDS)
