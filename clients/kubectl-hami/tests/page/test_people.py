@@ -52,8 +52,8 @@ def test_a_picture_with_nothing_new_leaves_the_page_alone(page: Page, state: str
     page.run("document.querySelectorAll('#view *, #waiting *').forEach((element) => (element.isOld = true))")
 
     later = NOW + timedelta(seconds=3)
-    page.told.picture = {**PICTURE, "takenAt": later.isoformat()}
     before = page.text("#as-of")
+    page.told.picture = {**PICTURE, "takenAt": later.isoformat()}
     page.eventually(lambda: page.text("#as-of") != before)
 
     fresh = "return [...document.querySelectorAll('#view *, #waiting *')].filter((element) => !element.isOld).length"
