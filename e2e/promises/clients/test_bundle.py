@@ -33,7 +33,11 @@ async def test_archive_answers_as_the_cluster_did(cluster: Cluster, tmp_path: Pa
     await cluster.create(pod)
     await cluster.create(a_pod("waits", gpu=1, gpumem=50_000))
     await cluster.pod_in_phase("runs", "Running")
-    await eventually(lambda: cluster.events("waits"), "the Pod that waits has an Event")
+
+    async def is_explained() -> bool:
+        return "FilteringFailed" in {event["reason"] for event in await cluster.events("waits")}
+
+    await eventually(is_explained, "the Pod that waits has an Event with its cause")
     file = tmp_path / "bundle.tar.gz"
 
     answer = await asked(cluster, "bundle", "-f", str(file))
