@@ -104,7 +104,7 @@ def test_answer_of_something_else_is_one_line(cluster: LiveCluster) -> None:
 
 
 def test_answer_above_the_limit_is_refused(cluster: LiveCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever answers on a port of a Pod may send for ever."""
+    """A program that answers on a port of a Pod may never stop sending."""
     monkeypatch.setattr(kube, "ANSWER_LIMIT_BYTES", 1000)
 
     with pytest.raises(ReadError, match=r"^/large: the answer is larger than"):
