@@ -2,20 +2,16 @@
 `kubectl hami doctor` finds nothing wrong with a healthy cluster, and finds what is broken in it.
 """
 
-from pathlib import Path
-
+from hami_monitor.adapters.processes import is_in_nodes_pid_namespace
 from harness.client import asked, asked_json
 from harness.cluster import Cluster
 from harness.embedded import EmbeddedCluster
 
-FIRST_PID_NAMESPACE = 0xEFFFFFFC
-"""Source: https://github.com/torvalds/linux/blob/v6.12/include/linux/proc_ns.h (PROC_PID_INIT_INO)"""
-
 
 def not_good(cluster: Cluster) -> dict[str, str]:
     """Return what is not good on a healthy cluster: no watchdog works in a pid namespace, as the real Nodes are."""
-    is_first = Path("/proc/self/ns/pid").stat().st_ino == FIRST_PID_NAMESPACE
-    return {} if isinstance(cluster, EmbeddedCluster) and is_first else {"enforcement": "doubtful"}
+    is_watched = isinstance(cluster, EmbeddedCluster) and is_in_nodes_pid_namespace()
+    return {} if is_watched else {"enforcement": "doubtful"}
 
 
 async def healths(cluster: Cluster) -> dict[str, str]:

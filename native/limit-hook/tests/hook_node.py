@@ -4,31 +4,18 @@ A node on which the hook runs: its driver, its cgroups and one container.
 
 import os
 import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.hardware import FakeDriver, FakeNode, StandInCgroups
+from testbed.memory_limits import memory_limits
 
 ROOT = Path(__file__).resolve().parents[3]
 NODE = FakeNode.of("node", "Fake", 16384, 2)
 LEAF = "/kubepods/pod1/c1"
 PID = 4242
 SANITIZER = os.environ.get("HAMI_SANITIZER_PRELOAD", "")
-
-READ = """
-import sys
-import pynvml as n
-n.nvmlInit()
-for index in range(2):
-    found = n.c_nvmlGetMemoryLimits_v1_t(sys.argv[1].encode())
-    try:
-        n.nvmlDeviceGetMemoryLimits_v1(n.nvmlDeviceGetHandleByIndex(index), found)
-        print(found.softLimit, found.hardLimit)
-    except n.NVMLError_NotFound:
-        print("none")
-"""
 
 
 @dataclass(frozen=True)
@@ -80,6 +67,4 @@ class HookNode:
         """Return the soft and the hard limit of each device for the container's cgroup, `none` without."""
         preload = {"LD_PRELOAD": SANITIZER} if SANITIZER else {}
         library = {"LD_LIBRARY_PATH": str(self.build / "fake_driver")}
-        command = [sys.executable, "-c", READ, self.leaf]
-        environment = {**self.environment(), **library, **preload}
-        return subprocess.run(command, env=environment, capture_output=True, check=True, text=True).stdout.splitlines()
+        return memory_limits(self.leaf, {**self.environment(), **library, **preload})

@@ -4,7 +4,6 @@ Who limits the memory of a container, and what it is told to the Node's people.
 
 import json
 import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -30,6 +29,7 @@ from hami_device_plugin.decide.enforcement import (
 from hamicommon.model import Share
 from hamicommon.runtime.host import unpreloaded
 from testbed.hardware import FIRST_DRIVER_WITH_LIMITS, FakeDriver, StandInCgroups
+from testbed.memory_limits import memory_limits
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -39,18 +39,6 @@ DEMAND: dict[str, Any] = {"hami.io/enforcement": "driver"}
 ANNOTATION = "hami.io/node-enforcement"
 REGISTER = "hami.io/node-nvidia-register"
 LIMIT_HOOK = FAKE_DRIVER.parent / "hami-limit-hook"
-READ_LIMITS = """
-import sys
-import pynvml as n
-n.nvmlInit()
-for index in range(n.nvmlDeviceGetCount()):
-    found = n.c_nvmlGetMemoryLimits_v1_t(sys.argv[1].encode())
-    try:
-        n.nvmlDeviceGetMemoryLimits_v1(n.nvmlDeviceGetHandleByIndex(index), found)
-        print(found.softLimit, found.hardLimit)
-    except n.NVMLError_NotFound:
-        print("none")
-"""
 SIZES = {"GPU-a": 16 * GIB, "GPU-b": 8 * GIB}
 
 
@@ -211,9 +199,7 @@ def run_hook(hook: dict[str, Any], proc: Path, variables: dict[str, str]) -> Non
 
 def limits_of(cgroup: Path, variables: dict[str, str]) -> list[str]:
     """Return the limits of each device for *cgroup*, as NVML says."""
-    environment = {**variables, "LD_LIBRARY_PATH": str(FAKE_DRIVER)}
-    command = [sys.executable, "-c", READ_LIMITS, str(cgroup)]
-    return subprocess.run(command, env=environment, capture_output=True, check=True, text=True).stdout.splitlines()
+    return memory_limits(cgroup, {**variables, "LD_LIBRARY_PATH": str(FAKE_DRIVER)})
 
 
 @needs_fake_driver
@@ -262,7 +248,7 @@ async def test_hook_of_the_spec_has_the_driver_limit_the_container(
 async def test_container_without_the_library_has_the_device_and_a_record(
     node: Node, api: ApiServer, kubelet: Kubelet, granted: str, demand: str, limits: list[list[str]]
 ) -> None:
-    """It has no preload, no limits of the library and no region. The record on the host goes with the Pod."""
+    """It has no preload, no limits of the library and no region. The record on the host is removed with the Pod."""
     containers = node.fake.host / "hook/vgpu/containers"
     async with node.plugin(api, kubelet) as plugin:
         edits = await started(plugin, api, kubelet, granted, enforcement=demand)

@@ -23,6 +23,12 @@ from hamicommon.model import Device, MigPlacement, MigProfile, Request, Share
 VECTORS = Path(__file__).parents[1] / "vectors"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 Object = dict[str, Any]
+QUOTA: Object = {
+    "kind": "ResourceQuota",
+    "metadata": {"namespace": "default", "name": "q"},
+    "spec": {"hard": {"limits.nvidia.com/gpumem": "5000"}},
+}
+"""A ResourceQuota of 5000 MiB of NVIDIA memory in the namespace `default`."""
 
 
 @cache
