@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
+from kubectl_hami.answer.usage import COUNTERS, query
+
 from .chart import CHART
 from .promtool import MissingError, promtool
 
@@ -178,3 +180,12 @@ def test_device_hours_have_no_gap_when_a_monitor_follows_another(promtool: Path,
     ]
 
     evaluate(promtool, tmp_path, "usage-rules.yaml", series, expected)
+
+
+def test_command_asks_for_the_device_hours_that_the_rules_record(promtool: Path, tmp_path: Path) -> None:
+    """`kubectl hami usage` needs no rule, and joins monitors that follow each other too."""
+    series = {held("old"): "0+60x60 stale", held("new"): f"_x65 {65 * 60}+60x80"}
+    [counter, _] = COUNTERS["namespaces"]
+    promql = query(counter, "namespaces", 7200)
+
+    evaluate(promtool, tmp_path, "usage-rules.yaml", series, [one(f"round(sum({promql}) / 3600 * 100)", "140m", 200)])

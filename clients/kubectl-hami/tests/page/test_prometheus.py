@@ -3,58 +3,17 @@ Use over time from Prometheus, over real sockets.
 """
 
 import json
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from kubectl_hami.page.history import Use
-from kubectl_hami.page.prometheus import BUSY, BYTES_LIMIT, MEMORY, PrometheusError, query, series
+from kubectl_hami.page.prometheus import BUSY, MEMORY, query, series
+from kubectl_hami.read.prometheus import BYTES_LIMIT, PrometheusError
+
+from ..prometheus import Prometheus
 
 MIB = 1 << 20
-
-
-class Prometheus(HTTPServer):
-    """A server that answers each query by its metric, and all others with the same bytes."""
-
-    answer = b""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.answers: dict[str, bytes] = {}
-        self.asked: list[str] = []
-
-    @property
-    def url(self) -> str:
-        """Where it listens, as a person writes it."""
-        return f"http://127.0.0.1:{self.server_port}/"
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Prometheus
-
-    def do_GET(self) -> None:
-        self.server.asked.append(self.path)
-        self.send_response(200)
-        self.end_headers()
-        answers = (answer for metric, answer in self.server.answers.items() if metric in self.path)
-        self.wfile.write(next(answers, self.server.answer))
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name in the standard library
-        pass
-
-
-@pytest.fixture
-def prometheus() -> Iterator[Prometheus]:
-    """A running server."""
-    server = Prometheus()
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    yield server
-    server.shutdown()
-    server.server_close()
 
 
 def values(*pairs: tuple[float, float]) -> bytes:

@@ -1,29 +1,19 @@
 """
 The use of a Pod over time, from a Prometheus server that scrapes the monitors.
 
-Owns the query. Its answer is bounded in time and size.
+Owns the query. Neighbours: `read.prometheus` asks it.
 """
 
-import json
-import urllib.error
-import urllib.parse
-import urllib.request
 from typing import Any, Final
 
-from hamicommon.errors import HamiError
 from kubectl_hami.page.history import Series, Use
+from kubectl_hami.read.prometheus import asked
 
 MEMORY: Final = "hami_vgpu_memory_used_bytes"
 BUSY: Final = "hami_share_busy_ratio"
 SPAN_SECONDS: Final = 6 * 3600
 STEP_SECONDS: Final = 60
-TIMEOUT_SECONDS: Final = 5.0
-BYTES_LIMIT: Final = 1 << 20
 _MIB: Final = 1 << 20
-
-
-class PrometheusError(HamiError):
-    """Prometheus gave no history; the message says why."""
 
 
 def query(metric: str, namespace: str, pod: str) -> str:
@@ -51,23 +41,10 @@ def series(server: str, namespace: str, pod: str, now: float) -> Series:
 
 def _values(server: str, promql: str, now: float) -> dict[float, float]:
     """Return the answer to a query, by time."""
-    asked = {"query": promql, "start": now - SPAN_SECONDS, "end": now, "step": STEP_SECONDS}
-    url = f"{server.rstrip('/')}/api/v1/query_range?{urllib.parse.urlencode(asked)}"
-    try:
-        with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as answer:
-            text = answer.read(BYTES_LIMIT + 1)
-    except (OSError, ValueError) as error:
-        raise PrometheusError(f"Prometheus at {server} does not answer: {error}") from error
-    if len(text) > BYTES_LIMIT:
-        raise PrometheusError(f"Prometheus at {server} answers with more than {BYTES_LIMIT} bytes")
-    try:
-        return _read(json.loads(text))
-    except (ValueError, KeyError, TypeError, IndexError) as error:
-        raise PrometheusError(f"Prometheus at {server} does not answer as Prometheus does: {error!r}") from error
+    return asked(server, "query_range", _read, query=promql, start=now - SPAN_SECONDS, end=now, step=STEP_SECONDS)
 
 
-def _read(answer: Any) -> dict[float, float]:
-    found = answer["data"]["result"]
+def _read(found: Any) -> dict[float, float]:
     return {float(time): float(value) for time, value in (found[0]["values"] if found else ())}
 
 
