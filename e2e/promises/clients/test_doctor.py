@@ -6,6 +6,10 @@ from hami_monitor.adapters.processes import is_in_nodes_pid_namespace
 from harness.client import asked, asked_json
 from harness.cluster import Cluster
 from harness.embedded import EmbeddedCluster
+from testbed.waiting import eventually
+
+ELECTION_SECONDS = 60.0
+"""In this time a leader is elected, if the test before replaced the one there was."""
 
 
 def not_good(cluster: Cluster) -> dict[str, str]:
@@ -14,14 +18,20 @@ def not_good(cluster: Cluster) -> dict[str, str]:
     return {} if is_watched else {"enforcement": "doubtful"}
 
 
-async def healths(cluster: Cluster) -> dict[str, str]:
-    """Return the verdict of each check."""
-    [found] = await asked_json(cluster, "doctor")
-    return {check["name"]: check["health"] for check in found["checks"]}
+async def finds(cluster: Cluster, expected: dict[str, str]) -> None:
+    """Wait until exactly the checks in *expected* are not good, each with its verdict."""
+
+    async def probe() -> bool:
+        [found] = await asked_json(cluster, "doctor")
+        assert expected == {check["name"]: check["health"] for check in found["checks"] if check["health"] != "good"}
+        return True
+
+    await eventually(probe, f"the doctor finds {expected}", ELECTION_SECONDS)
 
 
 async def test_healthy_cluster_has_only_good_checks(cluster: Cluster) -> None:
     """Otherwise nobody would read it."""
+    await finds(cluster, not_good(cluster))
     answer = await asked(cluster, "doctor")
 
     rows = [row.split()[:2] for row in answer.output.splitlines()[1:] if " good " not in row]
@@ -34,10 +44,6 @@ async def test_webhook_that_may_be_passed_by_is_found(cluster: Cluster) -> None:
     hooks = (await cluster.api.get(path))["webhooks"]
     await cluster.api.patch(path, {"webhooks": [{**hook, "failurePolicy": "Ignore"} for hook in hooks]})
     try:
-        found = await healths(cluster)
+        await finds(cluster, {"webhook": "doubtful", **not_good(cluster)})
     finally:
         await cluster.api.patch(path, {"webhooks": hooks})
-
-    assert {"webhook": "doubtful", **not_good(cluster)} == {
-        name: health for name, health in found.items() if health != "good"
-    }

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hamicommon.wire.device_lists import type_allowed, uuid_allowed
@@ -196,7 +196,7 @@ FORMS = (
 
 
 @pytest.mark.property
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30)
 @given(FORMS)
 @example(("#é,#é,1000@,1000@,éé:;",))
 @example(('{"id":"#é","type":"#é","mode":"#é"},', "[", "{}]"))

@@ -5,7 +5,7 @@ The text of a scrape is the one that prometheus_client writes.
 from collections.abc import Iterable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, Histogram, Info
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -117,7 +117,6 @@ def test_exemplar_of_a_counter_is_kept(accept: str) -> None:
 
 @in_every_form
 @given(samples=st.lists(st.tuples(st.dictionaries(st.sampled_from("abc"), st.text()), st.floats()), max_size=8))
-@settings(deadline=None)
 @pytest.mark.property
 def test_any_labels_and_values_are_written_the_same(accept: str, samples: list[tuple[dict[str, str], float]]) -> None:
     """Whatever a label holds."""

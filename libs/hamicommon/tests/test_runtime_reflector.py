@@ -466,7 +466,7 @@ FAULTS = [end_at_once, cut_at_once, garbage, wrong_shape, cut_in_mid_line, error
 
 
 @pytest.mark.property
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.sampled_from([*FAULTS, refuse_gone]), max_size=6))
 async def test_the_copy_equals_the_collection_after_any_faults(tmp_path: Path, faults: list[Script]) -> None:
     """After any failures of watches, the copy is right in the end."""

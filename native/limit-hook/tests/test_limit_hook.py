@@ -195,7 +195,7 @@ _CUT = st.tuples(_STATES, st.integers(0, 60), st.sampled_from(["", "{", '"', "\\
 
 
 @pytest.mark.property
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(_STATES | _CUT.map(lambda cut: cut[0][: cut[1]] + cut[2] + cut[0][cut[1] :]))
 @example('{"pid": 4242}')
 @example('{"pid": 4242,}')

@@ -47,6 +47,8 @@ class Kubelet:
     granted: list[Granted] = field(default_factory=list)
     devices: dict[str, str] = field(default_factory=dict)
     """Health by replica, as last sent by the plugin."""
+    first_devices: dict[str, str] = field(default_factory=dict)
+    """The same, as first sent after the last registration."""
     others: dict[str, dict[str, str]] = field(default_factory=dict)
     """The same for other resources, by name."""
     lists: int = 0
@@ -189,6 +191,7 @@ class Kubelet:
             else:
                 self.others[registration.resource_name] = devices
             if not is_counted:
+                self.first_devices = devices
                 self.registrations.append(registration)
                 is_counted = True
 

@@ -82,6 +82,12 @@ def events(api: ApiServer) -> list[dict[str, Any]]:
     return [event for event in found if event["involvedObject"]["kind"] == "Node"]
 
 
+def unhealthy_in_events(api: ApiServer) -> set[str]:
+    """Return the devices that the Node's Events ever called unhealthy."""
+    told = [event["message"] for event in events(api) if event["reason"] == "DeviceUnhealthy"]
+    return {uuid for uuid in UUIDS for message in told if uuid in message}
+
+
 def change_node(api: ApiServer, kind: str, key: str, value: str | None) -> None:
     """Set a label or an annotation of the Node; None removes it."""
     node = api.objects["nodes", "", NODE]
@@ -106,6 +112,18 @@ async def test_one_lost_card_leaves_seven(host: Path, api: ApiServer, kubelet: K
     assert {THIRD: ["lost"]} == _faults(api)
     assert f'hami_device_plugin_device_faults{{cause="lost",device_uuid="{THIRD}"}} 1.0' in metrics
     assert 1 == len(kubelet.registrations)
+
+
+async def test_card_that_hangs_at_the_start_is_never_offered(
+    host: Path, api: ApiServer, kubelet: Kubelet, driver: FakeDriver
+) -> None:
+    """Each card is read, and its events are heard, before the kubelet gets the first list."""
+    driver.hang(THIRD, call="nvmlDeviceGetTotalEccErrors")
+    api.put("nodes", a_node())
+    async with EightCards(host, api, kubelet) as plugin:
+        await plugin.offers(THIRD)
+
+    assert dict.fromkeys(UUIDS, True) | {THIRD: False} == _by_uuid(kubelet.first_devices)
 
 
 async def test_wait_for_events_that_fails_makes_no_card_unhealthy(
@@ -191,7 +209,7 @@ async def test_xid_of_a_program_passes_and_that_of_the_card_needs_the_operators_
     async with running(host, api, kubelet, "--health-probation=3s") as plugin:
         driver.report_xid(UUIDS[0], 94)
         driver.report_xid(THIRD, 48)
-        await plugin.offers(UUIDS[0], THIRD)
+        await plugin.until(lambda: {UUIDS[0], THIRD} <= unhealthy_in_events(api))
         await plugin.offers(THIRD)
         change_node(api, "annotations", RESTORE, THIRD)
         await plugin.offers()
@@ -416,7 +434,11 @@ async def _allocate(plugin: EightCards, uuid: str, name: str) -> None:
 
 
 def _seen_by_kubelet(kubelet: Kubelet) -> dict[str, bool]:
-    return {replica.rpartition("-")[0]: health == "Healthy" for replica, health in kubelet.devices.items()}
+    return _by_uuid(kubelet.devices)
+
+
+def _by_uuid(health_by_replica: dict[str, str]) -> dict[str, bool]:
+    return {replica.rpartition("-")[0]: health == "Healthy" for replica, health in health_by_replica.items()}
 
 
 def _annotated(api: ApiServer) -> dict[str, bool]:

@@ -356,7 +356,7 @@ def test_refused_file_leaves_no_descriptor_open(tmp_path: Path) -> None:
     patches=st.lists(st.tuples(st.integers(0, 2_100_000), st.binary(min_size=1, max_size=12)), max_size=6),
     size=st.none() | st.integers(0, 2_100_000),
 )
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @pytest.mark.property
 def test_garbled_file_is_read_or_refused(
     tmp_path: Path, data: st.DataObject, layout: Layout, patches: list[tuple[int, bytes]], size: int | None

@@ -497,7 +497,7 @@ PODS = st.fixed_dictionaries(
         ),
     }
 )
-COMMON = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+COMMON = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.mark.property

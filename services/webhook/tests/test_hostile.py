@@ -114,7 +114,7 @@ JSON = st.recursive(
 
 
 @pytest.mark.property
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(path=st.sampled_from(PLACES), by=JSON)
 def test_any_value_in_any_place_is_a_4xx_or_a_decision(policy: Policy, path: tuple[str | int, ...], by: Any) -> None:
     """A decision has the uid that was sent, and a rejection has a reason."""

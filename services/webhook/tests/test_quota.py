@@ -191,7 +191,7 @@ EVENTS = st.tuples(st.sampled_from("abc"), st.sampled_from(["", "G,NVIDIA,7,1:;"
 
 
 @pytest.mark.property
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(events=st.lists(EVENTS, max_size=12))
 def test_sums_are_those_of_the_pods_that_are_there(policy: Policy, events: list[tuple[str, str]]) -> None:
     """After any sequence of additions and removals, repeated ones included."""

@@ -311,7 +311,7 @@ STEP = st.one_of(
 
 
 @pytest.mark.property
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(STEP, max_size=15))
 def test_through_losses_restarts_and_years_no_replica_serves_what_is_not_trusted(
     steps: list[tuple[str, object]],

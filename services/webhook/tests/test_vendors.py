@@ -251,7 +251,7 @@ AMOUNTS = st.sampled_from(["0", "1", "2", "3", "8", "10", "50", "100", "3k", "20
 
 
 @pytest.mark.property
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     limits=st.lists(st.dictionaries(st.sampled_from(NAMES), AMOUNTS, max_size=4), min_size=1, max_size=3),
     annotations=st.sampled_from([{}, SOFT, {CLASS: "online"}]),

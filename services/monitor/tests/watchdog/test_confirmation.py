@@ -5,7 +5,7 @@ When a finding counts.
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hami_monitor.decide.watchdog.confirmation import LASTING_SECONDS, Seen, see
@@ -65,7 +65,6 @@ def in_time(gaps: Readings) -> Readings:
 
 
 @given(steps)
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @pytest.mark.property
 def test_only_what_lasted_is_confirmed(gaps: Readings) -> None:
     """Behind each confirmed finding is one program that was in every reading of three seconds."""
@@ -86,7 +85,6 @@ def test_only_what_lasted_is_confirmed(gaps: Readings) -> None:
 
 
 @given(steps)
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @pytest.mark.property
 def test_what_is_in_all_readings_is_confirmed(gaps: Readings) -> None:
     """Whatever else comes and goes."""

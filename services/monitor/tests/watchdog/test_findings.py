@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hami_monitor.decide.containers import ContainerKey
@@ -165,7 +165,6 @@ containers = st.dictionaries(st.sampled_from(["u1", "u2", "u3"]), st.lists(amoun
 
 
 @given(containers, st.randoms(use_true_random=False), st.booleans())
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @pytest.mark.property
 def test_nothing_is_found_of_honest_containers(used_mib: dict[str, list[int]], random: Any, shows_own: bool) -> None:
     """However many processes they have, and in whatever order all is listed."""

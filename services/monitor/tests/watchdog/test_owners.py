@@ -3,7 +3,7 @@ Which container and Pod a process on a device belongs to.
 """
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hami_monitor.decide.watchdog.control_groups import ContainerGroup, container_group
@@ -41,7 +41,6 @@ def test_process_outside_all_containers_has_none(text: str) -> None:
 
 
 @given(st.text())
-@settings(deadline=None)
 @pytest.mark.property
 def test_any_text_has_an_answer(text: str) -> None:
     """A container chooses the names of its groups."""

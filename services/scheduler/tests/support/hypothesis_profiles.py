@@ -4,7 +4,7 @@ Settings of property tests: half a minute by default, some seven minutes with `H
 
 import os
 
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 
 _IS_THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
 _FACTOR = 20 if _IS_THOROUGH else 1
@@ -15,12 +15,8 @@ LAW_SECONDS = 1800 if _IS_THOROUGH else 120
 def profile(examples: int, steps: int = 50) -> settings:
     """
     Return settings for *examples*, or twenty times as many if thorough, with *steps* of a state machine.
-
-    There is no deadline for an example, because machines differ.
     """
     return settings(
         max_examples=examples * _FACTOR,
         stateful_step_count=steps,
-        deadline=None,
-        suppress_health_check=[HealthCheck.too_slow],
     )

@@ -244,6 +244,7 @@ class Session:
             mode = await self._choose_mode()
             await self._driver_part.prepare(mode, self._uuids())
             self._prepare(mode, await self._choose_enforcement(mode))
+            await self._cards.look()
             self._server = await self._start_server()
             group.create_task(self._node_loop.reconcile(lambda: self._devices, self._cards.annotations))
             if mode.is_identity and self._mig is None:

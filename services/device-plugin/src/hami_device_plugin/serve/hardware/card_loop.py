@@ -139,6 +139,16 @@ class CardLoop:
             wanted[keys.DEVICE_RESTORE] = None
         return wanted
 
+    async def look(self) -> None:
+        """
+        Read each device once, before any is offered: a broken one never is, and XIDs are heard from then on.
+
+        Raises:
+            NvmlError: the driver is gone.
+        """
+        with suppress(NvmlHangError):
+            await self._read_all(await driver_load(self._nvml))
+
     async def run(self) -> str:
         """Look after the devices; return why a new session is needed: `devices` or `driver`."""
         self._first = self._inventory(self.offered.found, self._config)
@@ -186,10 +196,13 @@ class CardLoop:
         self._set_trouble("")
         if time.monotonic() - self._scanned >= RESCAN_SECONDS and not await self._is_unchanged():
             return False
+        await self._read_all(load)
+        return True
+
+    async def _read_all(self, load: str) -> None:
         for device in self.devices(self._config):
             reading = await self._reader.read(device.id)
             self._keep(device, observe(self._condition(device.id), reading, self._config.health, _now(), load))
-        return True
 
     async def _is_unchanged(self) -> bool:
         """Return whether the driver shows the devices that are offered, or fewer."""
