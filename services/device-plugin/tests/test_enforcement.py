@@ -317,6 +317,24 @@ async def test_library_limits_alone_where_the_driver_cannot(
 
 
 @needs_fake_driver
+async def test_driver_limits_once_it_answers(node: Node, api: ApiServer, kubelet: Kubelet) -> None:
+    """A look that failed is asked again soon. The process and the devices stay."""
+    driver = FakeDriver(node.fake.host / "hardware")
+    driver.fail(999, call="nvmlDeviceGetMemoryLimits_v1")
+    async with node.plugin(api, kubelet) as plugin:
+        await plugin.serving()
+        await plugin.until(lambda: ANNOTATION in api.annotations("nodes", "", NODE))
+        before = api.annotations("nodes", "", NODE)[ANNOTATION]
+        driver.recover()
+        await plugin.until(lambda: api.annotations("nodes", "", NODE)[ANNOTATION].startswith("driver: "))
+        edits = await started(plugin, api, kubelet, f"{T4},NVIDIA,2000,20")
+
+    assert before.startswith("library: device ")
+    assert "Unknown Error" in before
+    assert [[f"{T4}={2000 * MIB}"]] == limits_in(edits)
+
+
+@needs_fake_driver
 async def test_node_that_cannot_do_what_is_required_offers_nothing(
     node: Node, api: ApiServer, kubelet: Kubelet
 ) -> None:

@@ -65,7 +65,8 @@ class Metrics:
             self.registrations.labels(result)
         self.restarts = self._counter(
             "hami_device_plugin_restarts",
-            "New sessions inside the process, by cause (kubelet, devices, driver, node, config, signal, error).",
+            "New sessions inside the process, by cause "
+            "(kubelet, devices, driver, enforcement, node, config, signal, error).",
             "cause",
         )
         self.node_writes = self._counter("hami_device_plugin_node_writes", "Writes to the Node's annotations.")

@@ -35,6 +35,8 @@ class Enforcement:
     by: str
     """One of HOLDERS."""
     reason: str
+    is_final: bool = True
+    """False if it is unknown what the driver can, because it did not answer."""
 
     def __str__(self) -> str:
         """Return it as users see it."""
@@ -50,9 +52,11 @@ class Hold:
     """What the driver limits, in bytes by UUID; empty if it limits nothing."""
 
 
-def choose_enforcement(setting: str, problem: str | None) -> Enforcement:
+def choose_enforcement(setting: str, problem: str | None, *, is_final: bool = True) -> Enforcement:
     """
     Return who limits memory by *setting*; *problem* is why the driver cannot, None if it can.
+
+    Unless *is_final*, another look may find another problem, or none.
 
     Raises:
         EnforcementError: the setting requires the driver, which cannot.
@@ -66,7 +70,7 @@ def choose_enforcement(setting: str, problem: str | None) -> Enforcement:
         return Enforcement(DRIVER, "the driver limits memory by cgroup, the library limits compute")
     if setting == REQUIRED:
         raise EnforcementError(f"--memory-enforcement=required: the driver cannot limit memory: {problem}")
-    return Enforcement(LIBRARY, problem)
+    return Enforcement(LIBRARY, problem, is_final)
 
 
 def is_driver_demanded(annotations: Mapping[str, str]) -> bool:

@@ -38,7 +38,7 @@ from hami_device_plugin.metrics import Metrics
 from hami_device_plugin.serve.hardware.card_loop import CardLoop, Conditions
 from hami_device_plugin.serve.hardware.driver import Driver
 from hami_device_plugin.serve.hardware.driver_part import DriverPart
-from hami_device_plugin.serve.hardware.enforcement import find_enforcement
+from hami_device_plugin.serve.hardware.enforcement import find_enforcement, wait_answer
 from hami_device_plugin.serve.hardware.link_loop import LinkLoop
 from hami_device_plugin.serve.kubelet_loop import KubeletLoop
 from hami_device_plugin.serve.mig.instances import Instances, MigInstances
@@ -243,7 +243,8 @@ class Session:
             await asyncio.to_thread(self._install)
             mode = await self._choose_mode()
             await self._driver_part.prepare(mode, self._uuids())
-            self._prepare(mode, await self._choose_enforcement(mode))
+            enforcement = await self._choose_enforcement(mode)
+            self._prepare(mode, enforcement)
             await self._cards.look()
             self._server = await self._start_server()
             group.create_task(self._node_loop.reconcile(lambda: self._devices, self._cards.annotations))
@@ -252,6 +253,8 @@ class Session:
             group.create_task(self._node_loop.keep_library())
             group.create_task(self._node_loop.keep_directories())
             group.create_task(self._watch_node())
+            if not enforcement.is_final:
+                group.create_task(self._await_driver_answer())
             group.create_task(self._links.run())
             group.create_task(self._driver_part.keep(self._uuids, self.end))
             group.create_task(self._driver_part.check())
@@ -350,6 +353,11 @@ class Session:
             self._metrics.enforcement.labels(name).set(name == found.by)
         self._enforcement = found
         return found
+
+    async def _await_driver_answer(self) -> None:
+        """End the session once it is known whether the driver can limit memory."""
+        await wait_answer(self._config, self._nvml, self._uuids(), self._driver_part.strategy)
+        self.end("enforcement")
 
     async def _withdraw_devices(self, mode: Mode, enforcement: Enforcement) -> None:
         """Say in the Node's annotations that all its devices are unhealthy, and why nothing is offered."""

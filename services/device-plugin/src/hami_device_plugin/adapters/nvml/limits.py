@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pynvml
 
 from hami_device_plugin.adapters.nvml.devices import UNSUPPORTED
-from hamicommon.runtime.host.nvml import OPEN_SECONDS, Nvml, text
+from hamicommon.runtime.host.nvml import OPEN_SECONDS, Nvml, NvmlError, text
 
 
 async def limits_problem(nvml: Nvml, uuids: Sequence[str], cgroup: str) -> str | None:
@@ -19,13 +19,13 @@ async def limits_problem(nvml: Nvml, uuids: Sequence[str], cgroup: str) -> str |
     *cgroup* is the folder of any cgroup. A GPU that does not answer counts only if none does.
 
     Raises:
-        NvmlError: the driver does not answer.
+        NvmlError: no GPU answers.
     """
     return await nvml.call(_limits_problem, tuple(uuids), cgroup, seconds=OPEN_SECONDS)
 
 
 def _limits_problem(uuids: Sequence[str], cgroup: str) -> str | None:
-    silent, answers = "it has no GPU", 0
+    silent, answers = "there is no GPU", 0
     for uuid in uuids:
         try:
             _read_limits(uuid, cgroup)
@@ -36,7 +36,9 @@ def _limits_problem(uuids: Sequence[str], cgroup: str) -> str | None:
             silent = f"device {uuid}: {error}"
         else:
             answers += 1
-    return None if answers else silent
+    if not answers:
+        raise NvmlError(silent)
+    return None
 
 
 def _read_limits(uuid: str, cgroup: str) -> None:

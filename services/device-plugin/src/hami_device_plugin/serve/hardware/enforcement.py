@@ -7,6 +7,7 @@ start.
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from hami_device_plugin import __version__
@@ -20,6 +21,8 @@ from hami_device_plugin.decide.inventory import is_instance
 from hami_device_plugin.decide.mig.offer import MODE as MIG
 from hamicommon.errors import HamiError
 from hamicommon.runtime.host.nvml import Nvml
+
+LOOK_AGAIN_SECONDS = 5.0
 
 
 def limit_hook(config: Config) -> LimitHook:
@@ -38,24 +41,39 @@ async def find_enforcement(config: Config, nvml: Nvml, uuids: Sequence[str], str
     gpus = [uuid for uuid in uuids if not is_instance(uuid)]
     if config.sharing.mode == MIG or not gpus:
         return Enforcement(INSTANCES, "each container has MIG instances, which the GPU limits")
-    problem = None
+    problem, is_final = None, True
     if config.memory_enforcement != NONE:
-        problem = await _problem(config, nvml, gpus, strategy)
-    return choose_enforcement(config.memory_enforcement, problem)
+        try:
+            problem = await _problem(config, nvml, gpus, strategy)
+        except HamiError as error:
+            problem, is_final = str(error), False
+    return choose_enforcement(config.memory_enforcement, problem, is_final=is_final)
+
+
+async def wait_answer(config: Config, nvml: Nvml, uuids: Sequence[str], strategy: Strategy) -> None:
+    """Look again until it is known whether the driver can limit memory, after a look that failed."""
+    gpus = [uuid for uuid in uuids if not is_instance(uuid)]
+    while True:
+        await asyncio.sleep(LOOK_AGAIN_SECONDS)
+        with suppress(HamiError):
+            await _problem(config, nvml, gpus, strategy)
+            return
 
 
 async def _problem(config: Config, nvml: Nvml, gpus: Sequence[str], strategy: Strategy) -> str | None:
-    """Return why the driver cannot limit memory on *gpus*; None if it can and the hook is installed."""
+    """
+    Return why the driver cannot limit memory on *gpus*; None if it can and the hook is installed.
+
+    Raises:
+        HamiError: the driver does not answer, or the hook cannot be installed.
+    """
     if not strategy.is_native:
         return f"its hook needs native CDI, and devices reach containers by {strategy}"
     if not (Path(config.cgroup_root) / "cgroup.controllers").exists():
         return f"it needs cgroup v2, which is not mounted at {config.cgroup_root}"
-    try:
-        problem = await limits_problem(nvml, gpus, config.cgroup_root)
-        if problem is None:
-            await asyncio.to_thread(_install, config)
-    except HamiError as error:
-        return str(error)
+    problem = await limits_problem(nvml, gpus, config.cgroup_root)
+    if problem is None:
+        await asyncio.to_thread(_install, config)
     return problem
 
 
