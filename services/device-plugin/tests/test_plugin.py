@@ -121,6 +121,22 @@ async def test_directory_is_made_ahead_when_the_pod_is_bound(host: Path, api: Ap
     assert [containers / "uid-a_main"] == list(containers.iterdir())
 
 
+async def test_no_directory_is_made_ahead_for_a_container_without_the_library(
+    host: Path, api: ApiServer, kubelet: Kubelet
+) -> None:
+    """Such as one with a whole device. Its start makes none either."""
+    api.put("nodes", a_node())
+    api.put("pods", a_pod("whole", f"{T4},NVIDIA,16384,100:;", "main=1"))
+    containers = host / "hook/vgpu/containers"
+    async with PluginProcess(host, api, kubelet) as plugin:
+        await plugin.serving()
+        api.put("pods", a_pod("part", f"{T4},NVIDIA,16384,99:;", "main=1"))
+
+        await plugin.until((containers / "uid-part_main").exists)
+
+    assert [containers / "uid-part_main"] == list(containers.iterdir())
+
+
 async def test_start_of_a_known_pod_needs_no_api_server(host: Path, api: ApiServer, kubelet: Kubelet) -> None:
     """It has ended when the kubelet calls."""
     api.put("nodes", a_node())

@@ -249,7 +249,8 @@ class Session:
             self._server = await self._start_server()
             group.create_task(self._node_loop.reconcile(lambda: self._devices, self._cards.annotations))
             if mode.is_identity and self._mig is None:
-                group.create_task(Ahead(self._config, self._vendor, self._view).run())
+                ahead = Ahead(self._config, self._vendor, self._view, gets_library=self._calls.gets_library)
+                group.create_task(ahead.run())
             group.create_task(self._node_loop.keep_library())
             group.create_task(self._node_loop.keep_directories())
             group.create_task(self._watch_node())

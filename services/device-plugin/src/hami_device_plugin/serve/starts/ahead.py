@@ -7,7 +7,7 @@ Neighbours: `regions` has the directories, `identity` fills them, `session` star
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import structlog
@@ -16,8 +16,8 @@ from hami_device_plugin.adapters.kube import NodeKube
 from hami_device_plugin.adapters.regions import make_ahead
 from hami_device_plugin.config.settings import Config
 from hami_device_plugin.decide.allocation import container_directory
-from hami_device_plugin.decide.inventory import is_instance
 from hami_device_plugin.decide.pods import AllocationError, Pod, granted_shares
+from hamicommon.model import ContainerShares
 from hamicommon.vendor import Vendor
 
 PENDING = "Pending"
@@ -28,12 +28,15 @@ logger = structlog.get_logger()
 class Ahead:
     """The loop of one session that allocates by identity."""
 
-    def __init__(self, config: Config, vendor: Vendor, view: NodeKube) -> None:
-        """Follow the Pods of *view*."""
+    def __init__(
+        self, config: Config, vendor: Vendor, view: NodeKube, *, gets_library: Callable[[Pod, ContainerShares], bool]
+    ) -> None:
+        """Follow the Pods of *view*; *gets_library* says whether a container with some shares gets the library."""
         self._node = config.node_name
         self._hook_path = config.hook_path
         self._vendor = vendor
         self._view = view
+        self._gets_library = gets_library
         self._done: set[str] = set()
         """UIDs of Pods that need nothing more."""
 
@@ -47,7 +50,7 @@ class Ahead:
             await self._view.pods_changed.wait()
 
     def _missing(self) -> Iterator[Path]:
-        """Yield the directory of each container of the Pods that were bound since the last call."""
+        """Yield the directory of each container that needs one, of the Pods that were bound since the last call."""
         self._done &= self._view.pods.keys()
         for uid in self._view.pods.keys() - self._done:
             pod = self._view.pods[uid]
@@ -63,7 +66,7 @@ class Ahead:
         except AllocationError:
             return  # The start says so.
         for container, shares in granted.items():
-            if shares and not any(is_instance(share.uuid) for share in shares):
+            if shares and self._gets_library(pod, shares):
                 yield Path(container_directory(self._hook_path, pod.uid, container))
 
 

@@ -42,7 +42,7 @@ from hami_device_plugin.serve.starts.identity import IdentityAllocator, KubeletA
 from hami_device_plugin.serve.starts.lock import LockAccess, LockAllocator
 from hami_device_plugin.serve.starts.shared_read import SharedRead
 from hamicommon.errors import HamiError
-from hamicommon.model import Device
+from hamicommon.model import ContainerShares, Device
 from hamicommon.vendor import Vendor
 
 T = TypeVar("T")
@@ -132,6 +132,10 @@ class Calls:
         began = time.monotonic()
         await self._counted("pre_start", self._pre_start(replicas))
         self._metrics.pre_start_seconds.observe(time.monotonic() - began)
+
+    def gets_library(self, pod: Pod, shares: ContainerShares) -> bool:
+        """Return whether a container of *pod* with *shares* gets the library; False if it cannot start."""
+        return self._by_identity.gets_library(pod, shares)
 
     async def confirm(self, pod: Pod) -> None:
         """

@@ -33,7 +33,8 @@ from hami_device_plugin.decide.allocation import (
 )
 from hami_device_plugin.decide.cdi import spec as cdi
 from hami_device_plugin.decide.cdi.driver import DriverSpec
-from hami_device_plugin.decide.enforcement import Enforcement, Hold, hold
+from hami_device_plugin.decide.enforcement import Enforcement, EnforcementError, Hold, hold
+from hami_device_plugin.decide.inventory import is_instance
 from hami_device_plugin.decide.mig.grant import GrantedInstance, instance_grant
 from hami_device_plugin.decide.owner import Entry, Listed, contradiction, named, owner
 from hami_device_plugin.decide.pods import Pod, granted_shares
@@ -182,6 +183,13 @@ class IdentityAllocator:
             if each.is_checked:
                 self._access.expect(pod, each.container.name, self._region_file(each))
         return pod
+
+    def gets_library(self, pod: Pod, shares: ContainerShares) -> bool:
+        """Return whether a container of *pod* with *shares* gets the library; False if it cannot start."""
+        try:
+            return not any(is_instance(share.uuid) for share in shares) and self._hold(pod, shares).has_library
+        except EnforcementError:
+            return False
 
     async def _decided(
         self, pod: Pod, container: str, device: str, shares: Mapping[str, ContainerShares], replicas: frozenset[str]
