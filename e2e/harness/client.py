@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.cluster import Cluster
+from testbed.waiting import eventually
 
 PROGRAM = Path(sys.executable).with_name("kubectl-hami")
 
@@ -55,3 +56,12 @@ async def asked_json(cluster: Cluster, *arguments: str) -> Any:
     answer = await asked(cluster, *arguments, "--output=json")
     assert answer.errors == ""
     return json.loads(answer.output)
+
+
+async def until_explained(cluster: Cluster, pod: str) -> None:
+    """Wait until the scheduler has written why *pod* waits, which is after kube-scheduler's own Event."""
+
+    async def is_explained() -> bool:
+        return "FilteringFailed" in {event["reason"] for event in await cluster.events(pod)}
+
+    await eventually(is_explained, f"Pod {pod} has an Event with its cause")

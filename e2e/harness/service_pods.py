@@ -25,6 +25,7 @@ async def mirror(api: Client, name: str, component: str, node: str, ports: Mappi
         "podIP": "127.0.0.1",
         "hostIP": "127.0.0.1",
         "conditions": [{"type": kind, "status": "True"} for kind in ("PodScheduled", "ContainersReady", "Ready")],
+        "containerStatuses": [{"name": component, "ready": True, "started": True, "restartCount": 0}],
     }
     await api.request("PUT", f"{path}/{name}/status", {**created, "status": status})
 

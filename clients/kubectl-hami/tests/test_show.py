@@ -11,6 +11,7 @@ from rich.console import Console
 from kubectl_hami.answer.state import state_of
 from kubectl_hami.answer.top import Row, device_rows, node_rows, ordered, pod_rows
 from kubectl_hami.show.form import written
+from kubectl_hami.show.table import table
 from kubectl_hami.show.top import top_table
 from kubectl_hami.values.cluster import ClusterState
 
@@ -62,6 +63,31 @@ def test_wide_adds_the_uuid() -> None:
 
     assert "UUID" in heads
     assert "GPU-a" in first
+
+
+def printed(width: int) -> list[str]:
+    """Return the lines of a table in a terminal of *width* columns."""
+    output = io.StringIO()
+    console = Console(file=output, width=width, force_terminal=True, no_color=True, color_system=None)
+    rows = [("a", "7", "some words that can be wrapped where there is no room for all of them"), ("bb", "16384", "")]
+    console.print(table([">NAME>NAME>NAME", ">MEMORY", "~WHY"], rows), crop=False)
+    return output.getvalue().splitlines()
+
+
+def test_numbers_end_below_their_head() -> None:
+    """So that their size is seen."""
+    ends = [line[: len("NAME>NAME>NAME   MEMORY")][-6:] for line in printed(200)]
+
+    assert ["MEMORY", "     7", " 16384"] == ends
+
+
+def test_narrow_terminal_wraps_texts_and_cuts_nothing() -> None:
+    """Where not even the numbers have room, a row is one line, which the terminal wraps."""
+    assert 5 == len(printed(60))
+    assert 3 == len(printed(30))
+    for width in (60, 30):
+        assert "16384" in printed(width)[-1]
+        assert {"some", "them"} <= set(" ".join(printed(width)).split())
 
 
 def test_most_used_comes_first() -> None:

@@ -7,10 +7,9 @@ import subprocess
 import tarfile
 from pathlib import Path
 
-from harness.client import PROGRAM, asked, asked_json
+from harness.client import PROGRAM, asked, asked_json, until_explained
 from harness.cluster import Cluster
 from harness.manifests import a_pod
-from testbed.waiting import eventually
 
 
 def offline(file: Path, *arguments: str) -> str:
@@ -34,10 +33,7 @@ async def test_archive_answers_as_the_cluster_did(cluster: Cluster, tmp_path: Pa
     await cluster.create(a_pod("waits", gpu=1, gpumem=50_000))
     await cluster.pod_in_phase("runs", "Running")
 
-    async def is_explained() -> bool:
-        return "FilteringFailed" in {event["reason"] for event in await cluster.events("waits")}
-
-    await eventually(is_explained, "the Pod that waits has an Event with its cause")
+    await until_explained(cluster, "waits")
     file = tmp_path / "bundle.tar.gz"
 
     answer = await asked(cluster, "bundle", "-f", str(file))

@@ -22,7 +22,7 @@ async def finds(cluster: Cluster, expected: dict[str, str]) -> None:
     """Wait until exactly the checks in *expected* are not good, each with its verdict."""
 
     async def probe() -> bool:
-        [found] = await asked_json(cluster, "doctor")
+        [found] = (await asked_json(cluster, "doctor"))["clusters"]
         assert expected == {check["name"]: check["health"] for check in found["checks"] if check["health"] != "good"}
         return True
 

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from selenium.webdriver.chrome.webdriver import WebDriver
 
-from harness.client import PROGRAM, asked
+from harness.client import PROGRAM, asked, until_explained
 from harness.cluster import ROOT, Cluster
 from testbed import browser
 from testbed.waiting import eventually
@@ -103,7 +103,7 @@ async def test_the_page_of_an_archive_shows_what_the_cluster_showed(
 ) -> None:
     """Devices, the Pod that waits, its explanation and its Events, from the file alone."""
     await cluster.apply(TOO_LARGE)
-    await eventually(lambda: cluster.events("large"), "the Pod that waits has an Event")
+    await until_explained(cluster, "large")
     file = tmp_path / "bundle.tar.gz"
     answer = await asked(cluster, "bundle", "-f", str(file))
     assert answer.code == 0

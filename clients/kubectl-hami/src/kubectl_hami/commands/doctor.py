@@ -19,7 +19,7 @@ def add(commands: Any) -> None:
     """Add the command to *commands*."""
     command = commands.add_parser("doctor", help="check the whole path, with a verdict and a fix for each part")
     command.set_defaults(command=run)
-    command.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table")
+    command.add_argument("-o", "--output", choices=("table", "wide", "json", "yaml"), default="table")
     add_clusters(command)
 
 
@@ -29,11 +29,12 @@ def run(options: argparse.Namespace) -> int:
     examined = read_each(sources(options), examine, problems)
     found = {one.seen.cluster: list(checks(one)) for one in examined}
     warn([*problems, *(problem for one in examined for problem in one.seen.problems)])
-    if options.output == "table":
+    if options.output in {"table", "wide"}:
         for name, of_cluster in found.items():
             if len(found) > 1:
                 sys.stdout.write(f"{name}\n")
             put(doctor_table(of_cluster))
     else:
-        sys.stdout.write(written([{"cluster": name, "checks": of} for name, of in found.items()], options.output))
+        clusters = [{"cluster": name, "checks": of} for name, of in found.items()]
+        sys.stdout.write(written({"clusters": clusters}, options.output))
     return BAD if any(one.health == Health.BAD.value for of in found.values() for one in of) else WELL

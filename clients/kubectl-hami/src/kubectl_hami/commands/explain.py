@@ -36,9 +36,20 @@ def add(commands: Any) -> None:
 
 def _add_common(command: argparse.ArgumentParser) -> None:
     command.add_argument("-n", "--namespace", default="", help="default: that of the context")
-    command.add_argument("--all", action="store_true", help="print a row for every Node")
-    command.add_argument("-o", "--output", choices=("text", "json", "yaml"), default="text")
+    command.add_argument("--all", action="store_true", help="print a row for every Node; -o wide is the same")
+    command.add_argument("-o", "--output", choices=("text", "wide", "json", "yaml"), default="text", action=_Output)
     add_clusters(command)
+
+
+class _Output(argparse.Action):
+    """Take `wide` for `text` with all rows."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
+    ) -> None:
+        """Set the options."""
+        namespace.output = "text" if values == "wide" else values
+        namespace.all = namespace.all or values == "wide"
 
 
 def explain(options: argparse.Namespace) -> int:

@@ -30,7 +30,7 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the command: 1 if a promise is broken."""
-    every: list[Comparison] = []
+    each: list[tuple[str, list[Comparison]]] = []
     problems: list[str] = []
     found = sources(options)
 
@@ -40,13 +40,15 @@ def run(options: argparse.Namespace) -> int:
         return narrowed(state_of(collect(source, namespace)), Filter(namespace))
 
     for state in read_each(found, read, problems):
-        every += comparisons(state, options.pod)
+        each.append((state.cluster, list(comparisons(state, options.pod))))
         problems += state.problems
     warn(problems)
+    every = [one for _, of_cluster in each for one in of_cluster]
     if options.pod and not every:
         raise UsageError(f"no Pod {options.pod} that holds a device was found; write its namespace after -n")
     if options.output in {"json", "yaml"}:
-        sys.stdout.write(written(every, options.output))
+        clusters = [{"cluster": cluster, "grants": of_cluster} for cluster, of_cluster in each]
+        sys.stdout.write(written({"clusters": clusters}, options.output))
     elif every:
         put(grants_table(every, is_wide=options.output == "wide", has_clusters=len(found) > 1))
     else:

@@ -28,7 +28,7 @@ _ROWS: Final[dict[str, Callable[[ClusterState], Iterator[Row]]]] = {
     "pods": pod_rows,
 }
 
-
+_OF: Final = f"{{{','.join(_ROWS)}}}"
 _LEAST_SECONDS: Final = 0.1
 _MOST_SECONDS: Final = 86_400.0
 
@@ -37,7 +37,7 @@ def add(commands: Any) -> None:
     """Add the command to *commands*."""
     command = commands.add_parser("top", help="what is offered, granted, used and throttled")
     command.set_defaults(command=run)
-    command.add_argument("of", nargs="?", choices=tuple(_ROWS), default="devices", help="default: devices")
+    command.add_argument("of", nargs="?", choices=tuple(_ROWS), default="devices", metavar=_OF, help="default: devices")
     command.add_argument("-n", "--namespace", default="", help="only what Pods of this namespace hold")
     command.add_argument("--node", default="", help="only this Node")
     command.add_argument("--model", default="", help="only devices with this in their model")
@@ -89,8 +89,14 @@ def show(states: Sequence[ClusterState], options: argparse.Namespace) -> None:
     """Print *states*: as a table, or whole."""
     if options.output in {"json", "yaml"}:
         sys.stdout.write(written({"clusters": states}, options.output))
-    else:
+    elif any(state.nodes for state in states) or options.watch:
         put(drawn(states, options))
+    else:
+        sys.stdout.write(f"no {options.of} match\n" if _is_narrowed(options) else "no Node offers devices\n")
+
+
+def _is_narrowed(options: argparse.Namespace) -> bool:
+    return bool(options.namespace or options.node or options.model)
 
 
 def drawn(states: Sequence[ClusterState], options: argparse.Namespace) -> RenderableType:

@@ -134,7 +134,9 @@ def contexts(kubeconfig: str | None) -> tuple[dict[str, str], str]:
     try:
         every, current = _list_contexts(kubeconfig)
     except _UNUSABLE as error:
-        raise ReadError(kubeconfig or "kubeconfig", f"{_why(error)}; give --kubeconfig, or set KUBECONFIG") from error
+        raise ReadError(
+            kubeconfig or "kubeconfig", f"{_why(error).rstrip('.')}; give --kubeconfig, or set KUBECONFIG"
+        ) from error
     return {str(one["name"]): str(one["context"].get("namespace") or "default") for one in every}, str(current["name"])
 
 

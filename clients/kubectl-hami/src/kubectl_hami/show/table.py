@@ -9,14 +9,20 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from rich.console import Console, RenderableType
-from rich.table import Table
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.table import Column, Table
 from rich.text import Text
 
 CELL_CHARACTERS: Final = 1000
 """More of a cell is cut: names of Kubernetes have at most 253 characters."""
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """Characters that move a cursor, change colours or turn the direction of a line."""
+
+_GAP: Final = 3
+"""Blanks between columns."""
+_WRAPPED_CHARACTERS: Final = 30
+"""Of a text that wraps at least so many stand in a line."""
 
 Cell = str | Text
 
@@ -31,16 +37,41 @@ def safe(text: str) -> str:
     return _CONTROL.sub("\ufffd", text[:CELL_CHARACTERS])
 
 
+class WholeTable(Table):
+    """A table of which a narrow terminal cuts nothing: the terminal wraps a line that is too long, as with kubectl."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the lines. Texts wrap as long as the other columns leave them room."""
+        width = options.max_width
+        if sum(_least(column) for column in self.columns) + self._gaps > width:
+            width = sum(_longest(column) for column in self.columns) + self._gaps
+        return super().__rich_console__(console, options.update_width(max(options.max_width, width)))
+
+    @property
+    def _gaps(self) -> int:
+        return _GAP * (len(self.columns) - 1)
+
+
+def _longest(column: Column) -> int:
+    """Return the width of the longest cell."""
+    return max(cell_len(str(cell)) for cell in (column.header, *column.cells))
+
+
+def _least(column: Column) -> int:
+    """Return the width that *column* needs, less than the longest cell if its text wraps."""
+    return _longest(column) if column.no_wrap else min(_longest(column), _WRAPPED_CHARACTERS)
+
+
 def table(heads: Sequence[str], rows: Iterable[Sequence[Cell]]) -> Table:
     """Return *rows* under *heads*; below a head with `>` numbers stand at the right, below one with `~` text wraps."""
-    found = Table(box=None, padding=(0, 3, 0, 0), pad_edge=False, header_style="dim")
+    found = WholeTable(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="dim")
     for head in heads:
         wraps = head.startswith("~")
         found.add_column(
             head.lstrip(">~"),
             justify="right" if head.startswith(">") else "left",
             no_wrap=not wraps,
-            overflow="fold" if wraps else "ignore",
+            overflow="fold" if wraps else "crop",
         )
     for row in rows:
         found.add_row(*(Text(safe(cell)) if isinstance(cell, str) else cell for cell in row))
@@ -59,7 +90,7 @@ def put(found: RenderableType) -> None:
     """Print a table; in a file or a pipe no line ends in blanks."""
     target = console()
     if target.is_terminal:
-        target.print(found)
+        target.print(found, crop=False)
         return
     with target.capture() as captured:
         target.print(found)
