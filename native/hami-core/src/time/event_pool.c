@@ -3,6 +3,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "clock.h"
 #include "hooks.h"
 
 enum { CONTEXTS_MAX = 32, EVENTS_MAX = 512 };
@@ -149,6 +150,12 @@ void hami_event_drop(struct hami_event *event)
     event->pool->free = event;
 }
 
+/* Whether a call of the driver took so long that it says nothing about when the device reached an event. */
+static bool is_slow(uint64_t began_ns)
+{
+    return hami_now_ns() - began_ns > HAMI_SLOW_CALL_NS;
+}
+
 /* The pool's stream is empty, so the device reaches the anchor when it is recorded. */
 static struct hami_event *anchor_of(struct hami_event_pool *pool, uint64_t now_ns)
 {
@@ -159,11 +166,11 @@ static struct hami_event *anchor_of(struct hami_event_pool *pool, uint64_t now_n
     fresh = take(pool);
     if (!fresh)
         return pool->anchor;
-    if (HAMI_INSIDE(hami_real.cuEventRecord(fresh->event, pool->stream)) != CUDA_SUCCESS) {
+    fresh->at_ns = hami_now_ns();
+    if (HAMI_INSIDE(hami_real.cuEventRecord(fresh->event, pool->stream)) != CUDA_SUCCESS || is_slow(fresh->at_ns)) {
         hami_event_drop(fresh);
         return pool->anchor;
     }
-    fresh->at_ns = now_ns;
     hami_event_drop(pool->anchor);
     pool->anchor = fresh;
     return fresh;
@@ -187,7 +194,7 @@ struct hami_event *hami_event_record(struct hami_event_pool *pool, CUstream stre
     event = anchor ? take(pool) : NULL;
     if (!event)
         return NULL;
-    if (HAMI_INSIDE(hami_real.cuEventRecord(event->event, stream)) != CUDA_SUCCESS) {
+    if (HAMI_INSIDE(hami_real.cuEventRecord(event->event, stream)) != CUDA_SUCCESS || is_slow(now_ns)) {
         hami_event_drop(event);
         return NULL;
     }

@@ -28,7 +28,13 @@ int hami_event_pool_device(CUcontext context);
 /* Return the context of a pool; NULL once the pool is closed. */
 CUcontext hami_event_pool_context(const struct hami_event_pool *pool);
 
-/* Record an event on a stream; 0x1 and 0x2 are the default streams. NULL if that fails. Pair with hami_event_drop(). */
+/* A call of the driver that takes longer than this counts as slow: what the device did meanwhile is unknown. */
+#define HAMI_SLOW_CALL_NS 10000000u
+
+/*
+ * Record an event on a stream; 0x1 and 0x2 are the default streams. NULL if that fails or has not ended long after `now_ns`. Pair
+ * with hami_event_drop().
+ */
 struct hami_event *hami_event_record(struct hami_event_pool *pool, CUstream stream, uint64_t now_ns);
 struct hami_event *hami_event_hold(struct hami_event *event);
 void hami_event_drop(struct hami_event *event);

@@ -8,6 +8,9 @@ enum { INTERVALS_MAX = 2048 };
 /* The steps in which an interval's estimate is accounted for. */
 #define PROGRESS_NS 1024u
 
+/* How late the time of an interval that launches do not wait for is marked, so that theirs is marked first and charged to them. */
+#define ASIDE_LAG_NS 20000000u
+
 /* LONG: several time slices of the device, which last about two milliseconds. BRIEF: much less than one. */
 #define LONG_NS 10000000u
 #define BRIEF_NS 100000u
@@ -230,7 +233,7 @@ static void collect_running(struct hami_intervals *intervals, const struct hami_
     struct hami_interval *interval = intervals->first;
     uint64_t length_ns = now->ns > from_ns ? now->ns - from_ns : 0;
 
-    pay(intervals, now, from_ns, now->ns);
+    pay(intervals, now, from_ns, interval->is_aside ? now->ns - ASIDE_LAG_NS : now->ns);
     if (length_ns < HAMI_PATIENCE_NS)
         return;
     if (interval->kernel)
@@ -263,8 +266,10 @@ static bool collect(struct hami_intervals *intervals, const struct hami_device_n
     enum hami_event_state begun = hami_event_ask(interval->from, &from);
     enum hami_event_state ended = begun == HAMI_EVENT_REACHED ? hami_event_ask(interval->to, &to) : begun;
 
-    if (begun == HAMI_EVENT_REACHED)
+    if (begun == HAMI_EVENT_REACHED) {
+        from = from > interval->not_before_ns ? from : interval->not_before_ns;
         begin(intervals, from);
+    }
     if (ended == HAMI_EVENT_REACHED) {
         to = to > from ? to : from;
         end(intervals, now, from, to);

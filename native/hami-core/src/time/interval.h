@@ -19,6 +19,7 @@
 struct hami_interval {
     struct hami_event *from, *to;
     struct hami_kernel *kernel; /* of the only launch, or NULL */
+    uint64_t not_before_ns; /* no work of the interval began earlier; 0 if that is unknown */
     uint64_t paid_until_ns; /* 0: not begun */
     uint64_t others_ns; /* what the container's other processes had been charged at its start */
     uint64_t estimate_ns; /* all estimates of its launches */

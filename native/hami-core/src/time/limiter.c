@@ -226,6 +226,7 @@ static struct delay attempt(const struct hami_launch *launch, struct hami_stream
     if (wait.ns) {
         hami_streams_pause(&now, stream);
         hami_streams_collect(&now);
+        now.ns = hami_now_ns();
         wait = delay_of(stream, &now, kernel);
     }
     if (!wait.ns) {
@@ -376,9 +377,11 @@ void hami_limiter_enter(const struct hami_launch *launch, struct hami_timed_laun
 void hami_limiter_leave(struct hami_timed_launch *timed, CUresult result)
 {
     int mode = hami_relax_capture_mode();
-    bool is_locked = hami_meter_lock(timed->device);
     struct hami_device_now now;
+    bool is_locked;
 
+    timed->launched_ns = hami_now_ns();
+    is_locked = hami_meter_lock(timed->device);
     now = (struct hami_device_now){timed->device, percent_of(timed->device), hami_now_ns()};
     if (is_locked) {
         hami_stream_end_timed(timed, result == CUDA_SUCCESS, &now);

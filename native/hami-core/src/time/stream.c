@@ -307,8 +307,12 @@ void hami_stream_end_timed(struct hami_timed_launch *timed, bool is_launched, co
     struct hami_stream *stream = timed->stream;
     bool is_same = stream->id == timed->stream_id;
     struct hami_event *to = is_same && is_launched ? record(stream, now->ns) : NULL;
-    struct hami_interval interval = {
-        .from = timed->from, .to = to, .kernel = timed->kernel, .prepaid_ns = timed->prepaid_ns, .launches = 1};
+    struct hami_interval interval = {.from = timed->from,
+                                     .to = to,
+                                     .kernel = timed->kernel,
+                                     .not_before_ns = timed->launched_ns - HAMI_SLOW_CALL_NS,
+                                     .prepaid_ns = timed->prepaid_ns,
+                                     .launches = 1};
 
     if (!to) {
         atomic_store_explicit(&timed->kernel->probed_at_ns, 0, memory_order_relaxed);

@@ -58,6 +58,7 @@ struct hami_timed_launch {
     struct hami_kernel *kernel;
     struct hami_event *from; /* NULL: the launch is not timed */
     uint64_t stream_id, prepaid_ns;
+    uint64_t launched_ns; /* when the driver's call returned */
 };
 
 extern struct hami_stream hami_streams[HAMI_STREAMS_MAX];

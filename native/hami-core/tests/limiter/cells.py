@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-DEVICE = """uuid,name,memory_mib,numa_node,pci_bus_id
+DEVICES = """uuid,name,memory_mib,numa_node,pci_bus_id
 GPU-aaaaaaaa-0000-4000-8000-000000000000,Fake,16384,0,0000:17:00.0
+GPU-bbbbbbbb-0000-4000-8000-000000000001,Fake,16384,0,0000:65:00.0
 """
 SETTLING_SECONDS = 5
 """The seconds at the start that the mean excludes."""
@@ -22,6 +23,8 @@ PID_OFFSET = "100000"
 """NVML's pids are the host's, which differ from the container's."""
 UNLIMITED = 100
 PATIENCE_SECONDS = 600
+OPTIONS = ("streams", "graph", "pause_us", "threads", "burst", "sms", "persistent", "host_us", "device", "rank")
+"""The fields of a tenant that are options of the load (load.c)."""
 
 
 @dataclass(frozen=True)
@@ -36,19 +39,36 @@ class Tenant:
     graph: int = 0
     """How many kernels are launched as one graph; 0 launches each kernel separately."""
     pause_us: int = 0
-    """The pause after each kernel has ended; 0 does not wait for it."""
+    """The pause after each request has ended; 0 does not wait for it."""
     threads: int = 1
+    burst: int = 1
+    """How many kernels are launched as one request."""
+    sms: int = 0
+    """The multiprocessors for which grids of different sizes are launched; 0 launches single blocks."""
+    persistent: int = 0
+    """1: beside a kernel that does not end."""
+    host_us: int = 0
+    """How long the host function takes that follows each request; 0 for none."""
+    device: int = 0
+    rank: int = 0
+    """1 or 2: after each request it waits until the other rank is as far; 0 waits for nobody."""
+    faults: str = ""
+    """FAKE_DRIVER_FAULTS: calls of the driver that are slow or fail."""
 
     def arguments(self, number: int, seconds: int) -> list[str]:
         """Return the command line of the load for one of its processes."""
-        options = [f"{name}={getattr(self, name)}" for name in ("streams", "graph", "pause_us", "threads")]
+        options = [f"{name}={getattr(self, name)}" for name in OPTIONS]
         kernels = self.kernel.split(",")
         return [kernels[number % len(kernels)], str(seconds), *options]
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Containers that share a device, and the length of NVML's windows in milliseconds; None without NVML."""
+    """
+    Containers that share a device, or have one each, and the length of NVML's windows in milliseconds.
+
+    None is without NVML.
+    """
 
     tenants: tuple[Tenant, ...]
     window_ms: int | None = 166
@@ -62,10 +82,18 @@ class Share:
     """What one container got: percent of each second, launches, and the longest duration of a launch call."""
 
     seconds: tuple[float, ...]
-    launches: int
+    launched: tuple[int, ...]
+    """The launches in each second."""
     longest_ms: float
     processes: tuple[float, ...]
     """The mean of each process after settling."""
+    latencies_ms: tuple[float, ...]
+    """How long each of its last requests took that were waited for."""
+
+    @property
+    def launches(self) -> int:
+        """All launches."""
+        return sum(self.launched)
 
     def mean(self, begin: int = SETTLING_SECONDS, end: int | None = None) -> float:
         """Return the percentage of the time from one second to another."""
@@ -81,7 +109,8 @@ def run(cell: Cell, build: Path, seconds: int) -> list[Share]:
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "devices.csv").write_text(DEVICE)
+        (folder / "devices.csv").write_text(DEVICES)
+        (folder / "steps").write_bytes(bytes(16))
         processes = _start(cell, build, folder, SETTLING_SECONDS + seconds)
         return [_share([_result(process) for process in tenant]) for tenant in processes]
 
@@ -93,6 +122,7 @@ def _start(cell: Cell, build: Path, folder: Path, seconds: int) -> list[list["su
         started.append([])
         for process in range(tenant.processes):
             environ = _environ(cell, build, folder, number) | {"CUDA_DEVICE_SM_LIMIT": str(tenant.limit)}
+            environ["FAKE_DRIVER_FAULTS"] = tenant.faults
             if cell.is_virtual:
                 environ |= {"FAKE_TIME": f"virtual:{total}", "FAKE_TIME_RANK": str(rank)}
             command = [str(build / "limiter_load"), *tenant.arguments(process, seconds)]
@@ -145,7 +175,8 @@ def _share(results: list[dict[str, Any]]) -> Share:
     settled = list(zip(*busy[SETTLING_SECONDS:], strict=True))
     return Share(
         seconds=tuple(sum(second) / 1e7 for second in busy),
-        launches=sum(result["launches"] for result in results),
+        launched=tuple(map(sum, zip(*(result["launches"] for result in results), strict=True))),
         longest_ms=max(result["longest_ms"] for result in results),
         processes=tuple(sum(process) / len(process) / 1e7 for process in settled),
+        latencies_ms=tuple(latency / 1e6 for result in results for latency in result["latencies_ns"]),
     )

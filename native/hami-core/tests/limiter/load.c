@@ -1,24 +1,40 @@
 /*
  * The load of the limiter's acceptance tests: a program that keeps a device busy, and what the device did for it.
  *
- * Usage: limiter_load KERNEL SECONDS [streams=1] [graph=0] [pause_us=0] [threads=1]. KERNEL is a kernel of the fake driver. With
- * `graph` that many launches are captured and launched as one. With `pause_us` each launch is waited for and followed by a pause,
- * as in a program that needs less than its share. All threads use all streams. Prints one JSON object: the launches, and the
- * nanoseconds that the device was busy with this process in each second, by the fake driver's account.
+ * Usage: limiter_load KERNEL SECONDS [OPTION=NUMBER...]. KERNEL is a kernel of the fake driver. All threads use all streams.
+ *
+ *   streams, threads, device   how many, by default 1; the device's ordinal, by default 0
+ *   graph                      that many launches are captured and launched as one
+ *   burst                      so many launches are one request; by default 1
+ *   pause_us                   each request is waited for and followed by a pause, as in a program that needs less than its share
+ *   sms                        grids of one block, one a multiprocessor, eight a multiprocessor and the most possible, in turn
+ *   persistent                 1: a kernel that does not end, on half of the device and a stream of its own, is launched first
+ *   host_us                    a host function that takes so long follows each request
+ *   rank                       1 or 2: after each request its stream waits until the other rank's is as far; they meet in the file
+ *                              `steps` of FAKE_DRIVER_DIR, which has room for two numbers of 64 bits
+ *
+ * Prints one JSON object: the launches in each second, the longest call, the latency of each of the last requests that were
+ * waited for, and the nanoseconds that the device was busy with this process in each second, by the fake driver's account.
  */
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "hami/cuda_abi.h"
 
-enum { STREAMS_MAX = 64, SECONDS_MAX = 3600 };
+enum { STREAMS_MAX = 64, SECONDS_MAX = 3600, LATENCIES_MAX = 4096 };
+
+/* How long a rank sleeps before it looks again whether the other one has come. */
+#define MEETING_NS 50000u
 
 /* About as much as the fake driver remembers. */
 #define LOOK_NS 20000000u
@@ -26,11 +42,26 @@ enum { STREAMS_MAX = 64, SECONDS_MAX = 3600 };
 
 typedef uint64_t truth_busy_ns(int device, uint64_t pid, uint64_t from_ns, uint64_t to_ns);
 
-static struct {
-    int seconds, streams, graph, pause_us, threads;
-} wanted = {.streams = 1, .threads = 1};
-static uint64_t busy_ns[SECONDS_MAX];
-static _Atomic uint64_t launches, longest_ns;
+static int seconds, device, graph_launches, pause_us, sms, is_persistent, host_us, rank;
+static int stream_count = 1, thread_count = 1, burst = 1;
+static const struct {
+    const char *name;
+    int *value;
+} options[] = {
+    {"streams", &stream_count},
+    {"threads", &thread_count},
+    {"device", &device},
+    {"graph", &graph_launches},
+    {"burst", &burst},
+    {"pause_us", &pause_us},
+    {"persistent", &is_persistent},
+    {"host_us", &host_us},
+    {"sms", &sms},
+    {"rank", &rank},
+};
+static uint64_t busy_ns[SECONDS_MAX], latencies_ns[LATENCIES_MAX];
+static _Atomic uint64_t launches[SECONDS_MAX + 1], requests, longest_ns;
+static uint64_t *steps;
 static CUstream streams[STREAMS_MAX];
 static CUgraphExec graph;
 static CUfunction kernel;
@@ -60,39 +91,77 @@ static void nap(uint64_t ns)
     clock_nanosleep(CLOCK_MONOTONIC, 0, &duration, NULL);
 }
 
-static CUresult launch(CUstream stream)
+static CUresult launch(CUstream stream, int number)
 {
+    unsigned int many = (unsigned int)sms;
+    unsigned int grids[] = {1, many, many * 8, INT_MAX};
+
     if (graph)
         return cuGraphLaunch(graph, stream);
-    return cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL);
+    if (!sms)
+        return cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL);
+    return cuLaunchKernel(kernel, grids[number % 4], 1, 1, 1024, 1, 1, 0, stream, NULL, NULL);
 }
 
-static void note_launch(uint64_t took_ns)
+static void note_launch(uint64_t now, uint64_t took_ns)
 {
-    uint64_t longest = longest_ns;
+    uint64_t longest = longest_ns, second = (now - began_ns) / SECOND_NS;
 
-    launches++;
+    launches[second < SECONDS_MAX ? second : SECONDS_MAX]++;
     while (took_ns > longest && !atomic_compare_exchange_weak(&longest_ns, &longest, took_ns))
         continue;
 }
 
+static void work_on_host(void *nothing)
+{
+    (void)nothing;
+    nap((uint64_t)host_us * 1000u);
+}
+
+static void meet(void *nothing)
+{
+    uint64_t mine = __atomic_add_fetch(&steps[rank - 1], 1, __ATOMIC_SEQ_CST);
+
+    (void)nothing;
+    while (__atomic_load_n(&steps[2 - rank], __ATOMIC_SEQ_CST) < mine)
+        nap(MEETING_NS);
+}
+
+/* Wait for a request that began at some time, and pause. */
+static void end_request(CUstream stream, uint64_t from_ns)
+{
+    check(cuStreamSynchronize(stream), "cuStreamSynchronize");
+    latencies_ns[requests++ % LATENCIES_MAX] = now_ns() - from_ns;
+    nap((uint64_t)pause_us * 1000u);
+}
+
+static void request(CUstream stream, int number)
+{
+    uint64_t began = now_ns(), now = began;
+
+    for (int index = 0; index < burst; index++) {
+        uint64_t then = now;
+
+        check(launch(stream, number + index), "launch");
+        now = now_ns();
+        note_launch(now, now - then);
+    }
+    if (host_us)
+        check(cuLaunchHostFunc(stream, work_on_host, NULL), "cuLaunchHostFunc");
+    if (rank)
+        check(cuLaunchHostFunc(stream, meet, NULL), "cuLaunchHostFunc");
+    if (pause_us)
+        end_request(stream, began);
+}
+
 static void *load(void *nothing)
 {
-    uint64_t until = began_ns + (uint64_t)wanted.seconds * SECOND_NS, now = now_ns(), then;
+    uint64_t until = began_ns + (uint64_t)seconds * SECOND_NS;
 
     (void)nothing;
     check(cuCtxSetCurrent(context), "cuCtxSetCurrent");
-    for (int next = 0; now < until; next++, now = then) {
-        CUstream stream = streams[next % wanted.streams];
-
-        check(launch(stream), "launch");
-        if (wanted.pause_us) {
-            check(cuStreamSynchronize(stream), "cuStreamSynchronize");
-            nap((uint64_t)wanted.pause_us * 1000u);
-        }
-        then = now_ns();
-        note_launch(then - now);
-    }
+    for (int next = 0; now_ns() < until; next++)
+        request(streams[next % stream_count], next);
     return NULL;
 }
 
@@ -100,68 +169,126 @@ static void *load(void *nothing)
 static void look(void)
 {
     truth_busy_ns *truth = (truth_busy_ns *)dlsym(RTLD_DEFAULT, "fake_truth_busy_ns");
-    uint64_t until = began_ns + (uint64_t)wanted.seconds * SECOND_NS;
+    uint64_t until = began_ns + (uint64_t)seconds * SECOND_NS;
 
     for (uint64_t from = began_ns; from < until; from += LOOK_NS) {
         uint64_t now = now_ns();
 
         if (from + LOOK_NS > now)
             nap(from + LOOK_NS - now);
-        busy_ns[(from - began_ns) / SECOND_NS] += truth(0, (uint64_t)getpid(), from, from + LOOK_NS);
+        busy_ns[(from - began_ns) / SECOND_NS] += truth(device, (uint64_t)getpid(), from, from + LOOK_NS);
     }
+}
+
+static void capture(void)
+{
+    CUgraph captured;
+
+    check(cuStreamBeginCapture_v2(streams[0], 0), "cuStreamBeginCapture_v2");
+    for (int index = 0; index < graph_launches; index++)
+        check(launch(streams[0], index), "captured launch");
+    check(cuStreamEndCapture(streams[0], &captured), "cuStreamEndCapture");
+    check(cuGraphInstantiateWithFlags(&graph, captured, 0), "cuGraphInstantiateWithFlags");
+}
+
+static void launch_persistent(CUmodule module)
+{
+    char name[64];
+    CUfunction persistent;
+    CUstream stream;
+
+    snprintf(name, sizeof(name), "busy_%d000000@50", 2 * seconds);
+    check(cuModuleGetFunction(&persistent, module, name), name);
+    check(cuStreamCreate(&stream, 1), "cuStreamCreate");
+    check(cuLaunchKernel(persistent, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL), name);
+}
+
+static void open_steps(void)
+{
+    char path[PATH_MAX];
+    int file;
+
+    snprintf(path, sizeof(path), "%s/steps", getenv("FAKE_DRIVER_DIR"));
+    file = open(path, O_RDWR | O_CLOEXEC);
+    steps = mmap(NULL, 2 * sizeof(*steps), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (file >= 0 && steps != MAP_FAILED)
+        return;
+    perror(path);
+    exit(1);
 }
 
 static void prepare(const char *name)
 {
     CUmodule module;
-    CUgraph captured;
 
     check(cuInit(0), "cuInit");
-    check(cuDevicePrimaryCtxRetain(&context, 0), "cuDevicePrimaryCtxRetain");
+    check(cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain");
     check(cuCtxSetCurrent(context), "cuCtxSetCurrent");
     check(cuModuleLoadData(&module, "kernels"), "cuModuleLoadData");
     check(cuModuleGetFunction(&kernel, module, name), name);
-    for (int index = 0; index < wanted.streams; index++)
+    for (int index = 0; index < stream_count; index++)
         check(cuStreamCreate(&streams[index], 1), "cuStreamCreate");
-    if (!wanted.graph)
-        return;
-    check(cuStreamBeginCapture_v2(streams[0], 0), "cuStreamBeginCapture_v2");
-    for (int index = 0; index < wanted.graph; index++)
-        check(launch(streams[0]), "captured launch");
-    check(cuStreamEndCapture(streams[0], &captured), "cuStreamEndCapture");
-    check(cuGraphInstantiateWithFlags(&graph, captured, 0), "cuGraphInstantiateWithFlags");
+    if (graph_launches)
+        capture();
+    if (is_persistent)
+        launch_persistent(module);
+    if (rank)
+        open_steps();
+}
+
+static bool is_option(const char *argument)
+{
+    for (size_t index = 0; index < sizeof(options) / sizeof(options[0]); index++) {
+        size_t length = strlen(options[index].name);
+
+        if (strncmp(argument, options[index].name, length) == 0 && argument[length] == '=') {
+            *options[index].value = atoi(argument + length + 1);
+            return *options[index].value >= 0;
+        }
+    }
+    return false;
 }
 
 static void parse(int count, char **arguments)
 {
-    wanted.seconds = count > 2 ? atoi(arguments[2]) : 0;
+    bool is_known = true;
+
+    seconds = count > 2 ? atoi(arguments[2]) : 0;
     for (int index = 3; index < count; index++)
-        if (sscanf(arguments[index], "streams=%d", &wanted.streams) != 1 &&
-            sscanf(arguments[index], "graph=%d", &wanted.graph) != 1 &&
-            sscanf(arguments[index], "pause_us=%d", &wanted.pause_us) != 1 &&
-            sscanf(arguments[index], "threads=%d", &wanted.threads) != 1)
-            wanted.seconds = 0;
-    if (wanted.seconds > 0 && wanted.seconds <= SECONDS_MAX && wanted.streams > 0 && wanted.streams <= STREAMS_MAX)
+        is_known &= is_option(arguments[index]);
+    if (is_known && seconds > 0 && seconds <= SECONDS_MAX && stream_count > 0 && stream_count <= STREAMS_MAX && rank <= 2)
         return;
-    fprintf(stderr, "usage: limiter_load KERNEL SECONDS [streams=1] [graph=0] [pause_us=0] [threads=1]\n");
+    fprintf(stderr, "usage: limiter_load KERNEL SECONDS [OPTION=NUMBER...]\n");
     exit(2);
+}
+
+static void print_numbers(const char *name, const uint64_t *numbers, uint64_t count)
+{
+    printf(", \"%s\": [", name);
+    for (uint64_t index = 0; index < count; index++)
+        printf("%s%llu", index ? ", " : "", (unsigned long long)numbers[index]);
+    printf("]");
 }
 
 int main(int count, char **arguments)
 {
     pthread_t thread;
+    uint64_t launched[SECONDS_MAX];
 
     parse(count, arguments);
     prepare(arguments[1]);
     began_ns = now_ns();
-    for (int number = 0; number < wanted.threads; number++)
+    for (int number = 0; number < thread_count; number++)
         if (pthread_create(&thread, NULL, load, NULL) != 0 || pthread_detach(thread) != 0)
             return 1;
     look();
-    printf("{\"launches\": %llu, \"longest_ms\": %.1f, \"busy_ns\": [", (unsigned long long)launches, (double)longest_ns / 1e6);
-    for (int second = 0; second < wanted.seconds; second++)
-        printf("%s%llu", second ? ", " : "", (unsigned long long)busy_ns[second]);
-    printf("]}\n");
+    for (int second = 0; second < seconds; second++)
+        launched[second] = launches[second];
+    printf("{\"longest_ms\": %.1f", (double)longest_ns / 1e6);
+    print_numbers("launches", launched, (uint64_t)seconds);
+    print_numbers("busy_ns", busy_ns, (uint64_t)seconds);
+    print_numbers("latencies_ns", latencies_ns, requests < LATENCIES_MAX ? requests : LATENCIES_MAX);
+    printf("}\n");
     fflush(stdout);
     _exit(0);
 }

@@ -2,7 +2,8 @@
 The limiter's acceptance matrix: which cells there are, what is required of each, and the command that measures them.
 
 Usage: `python -m limiter.matrix BUILD [--seconds 60] [--workers 2] [--write PAGE]`, with the folder above in
-PYTHONPATH. Neighbours: `cells` runs one cell; `test_limiter` asserts some of these in `make test`.
+PYTHONPATH. Neighbours: `cells` runs one cell; `programs` are measured beside the matrix; `test_limiter` asserts some of
+these in `make test`.
 """
 
 import argparse
@@ -224,6 +225,7 @@ def measure(build: Path, seconds: int, workers: int) -> list[Outcome]:
 def main() -> None:
     """Measure, write the page if one is named, and fail if a requirement is missed."""
     from limiter.page import page
+    from limiter.programs import measure_programs
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=Path, help="folder with libvgpu.so and the fake driver")
@@ -231,10 +233,12 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2, help="cells run at once")
     parser.add_argument("--write", type=Path, help="page to write")
     options = parser.parse_args()
-    outcomes = measure(options.build.resolve(), options.seconds, options.workers)
+    build, seconds = options.build.resolve(), options.seconds
+    outcomes, measured = measure(build, seconds, options.workers), measure_programs(build, seconds)
+    missed = [failure for outcome in outcomes for failure in outcome.failures()] + measured.failures()
     if options.write:
-        options.write.write_text(page(outcomes, options.seconds, options.build.resolve()))
-    sys.exit(1 if any(outcome.failures() for outcome in outcomes) else 0)
+        options.write.write_text(page(outcomes, measured, seconds, build))
+    sys.exit(1 if missed else 0)
 
 
 if __name__ == "__main__":

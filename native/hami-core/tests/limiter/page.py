@@ -25,6 +25,9 @@ from limiter.matrix import (
     Outcome,
     name,
 )
+from limiter.programs import Measured
+from limiter.programs_page import PROGRAMS_NOTE, REQUESTS_NOTE, programs_table, requests_table
+from limiter.tables import table
 
 BELOW = (
     ("1 ms every 3 ms", "busy_1000", 2000),
@@ -102,13 +105,16 @@ its slices.
 """
 
 
-def page(outcomes: list[Outcome], seconds: int, build: Path) -> str:
+def page(outcomes: list[Outcome], measured: Measured, seconds: int, build: Path) -> str:
     """Return the page for the results."""
     failed = [f"- {name(outcome.row)}: {what}" for outcome in outcomes for what in outcome.failures()]
+    missed = measured.failures()
     verdict = (
         f"Of {len(outcomes)} cells {len(failed)} miss the requirement: a mean within {TOLERANCE:.0f} points, with the "
-        "exceptions in the notes below."
+        f"exceptions in the notes below. Of {len(measured.held) + len(measured.answered)} programs of certain kinds "
+        f"{len(missed)} miss theirs."
     )
+    failed += [f"- {what}" for what in missed]
     sections = [
         HEAD.format(
             seconds=seconds,
@@ -136,6 +142,12 @@ def page(outcomes: list[Outcome], seconds: int, build: Path) -> str:
         _fairness(outcomes),
         "\n## Below the limit\n",
         _below(build, seconds),
+        "\n## Programs that wait, or are waited for\n",
+        PROGRAMS_NOTE,
+        programs_table(measured.held),
+        "\n## A small load of requests\n",
+        REQUESTS_NOTE,
+        requests_table(measured.answered),
         COVERAGE.format(alone=_met(ALONE), unlimited=_met(BESIDE_UNLIMITED), limited=_met(BESIDE_LIMITED)),
     ]
     return "\n\n".join(_filled(section.strip("\n")) for section in sections) + "\n"
@@ -169,12 +181,6 @@ def _met(pairs: Iterable[tuple[Form, int | None]]) -> str:
     )
 
 
-def _table(head: Iterable[str], body: Iterable[Iterable[str]]) -> str:
-    lines = [list(head), *(list(row) for row in body)]
-    lines.insert(1, ["---"] * len(lines[0]))
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
-
-
 def _worst(outcomes: Iterable[Outcome]) -> str:
     errors = [outcome.error for outcome in outcomes]
     return f"{max(errors, key=abs):+.1f}" if errors else ""
@@ -182,7 +188,7 @@ def _worst(outcomes: Iterable[Outcome]) -> str:
 
 def _by_limit(outcomes: list[Outcome], neighbour: str, is_shown: Callable[[Outcome], bool]) -> str:
     shown = [outcome for outcome in outcomes if outcome.row.neighbour == neighbour and is_shown(outcome)]
-    return _table(
+    return table(
         ["kernel", *(f"limit {limit}" for limit in LIMITS)],
         (
             [
@@ -209,7 +215,7 @@ def _pairs(outcomes: list[Outcome], has_nvml: bool) -> str:
         found = [one.shares[tenant].mean() for one in shown if one.row.kernel == kernel]
         return " to ".join(dict.fromkeys((f"{min(found):.1f}", f"{max(found):.1f}")))
 
-    return _table(
+    return table(
         ["kernel", "mean of 30", "mean of 70"], ([kernel, means(kernel, 0), means(kernel, 1)] for kernel in KERNELS)
     )
 
@@ -231,7 +237,7 @@ def _by_neighbour(
         ]
         return f"{max(found, key=size):+.1f}" if found else ""
 
-    return _table(
+    return table(
         ["kernel", *NEIGHBOURS],
         ([kernel, *(worst(kernel, neighbour) for neighbour in NEIGHBOURS)] for kernel in kernels),
     )
@@ -264,7 +270,7 @@ def _fairness(outcomes: list[Outcome]) -> str:
         ]
         for kernel in KERNELS
     )
-    return _table(["kernel", "distance from an equal part", "longest launch"], rows)
+    return table(["kernel", "distance from an equal part", "longest launch"], rows)
 
 
 def _below(build: Path, seconds: int) -> str:
@@ -278,4 +284,4 @@ def _below(build: Path, seconds: int) -> str:
         )
         rows.append([title, str(bare), str(limited), f"{100 * limited / bare:.2f} %"])
     intro = f"Programs that need less than their {BELOW_LIMIT} % launch as often as without the library:\n\n"
-    return intro + _table(["program", "launches without", "launches with", ""], rows)
+    return intro + table(["program", "launches without", "launches with", ""], rows)

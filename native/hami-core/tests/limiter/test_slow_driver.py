@@ -169,3 +169,46 @@ took = [""",
     assert is_stuck
     assert 9.5 <= ended_seconds <= 11
     assert 1.7 < work_seconds < 2.2
+
+
+AFTERWARDS = BESIDE.split("launch(known, second, 1)", maxsplit=1)[0] + (
+    """
+def load(on):
+    lib.cuCtxSetCurrent(cuda.context)
+    for _ in range(COUNT):
+        launch(known, on, 1)
+began = time.monotonic()
+threads = [threading.Thread(target=load, args=[on]) for on in (first, second)]
+for thread in threads:
+    thread.start()
+while any(thread.is_alive() for thread in threads):
+    time.sleep(0.01)
+launch(known, first, 500)
+say([is_slow(SYMBOL), time.monotonic() - began])
+os._exit(0)
+"""
+)
+"""Launches from two threads on two streams, in one of which a call is slow, and then from one."""
+
+
+@not_under_tsan
+@pytest.mark.parametrize("symbol", ["cuEventElapsedTime", "cuEventQuery", "cuEventRecord", "cuLaunchKernel"])
+def test_slow_driver_call_is_not_charged_as_gpu_time(limited: Container, symbol: str) -> None:
+    """3.5 s of work take 7 at half of the device, and the length of the call once at most."""
+    program = f"SYMBOL, COUNT = b{symbol!r}, 1500\n" + AFTERWARDS
+    calls = limited.run(program)[0]
+
+    for call in range(calls // 4, calls, calls // 8):
+        _, seconds = limited.run(program, FAKE_DRIVER_FAULTS=f"{symbol}:{call}:SLEEP_{SLOW_SECONDS}000")
+        assert seconds < SLOW_SECONDS + 8, call
+
+
+@not_under_tsan
+def test_time_in_which_a_kernel_is_loaded_is_not_charged_as_gpu_time(limited: Container) -> None:
+    """With lazy loading the first launch of a kernel takes long. Then 40 ms of work take 80 at half of the device."""
+    program = BESIDE.split("first, second, third,", maxsplit=1)[0] + (
+        "launch(short, None, 1)\nlib.cuCtxSynchronize()\nsay(timed(lambda: launch(short, None, 400)))"
+    )
+    seconds = limited.run('SYMBOL = b""\n' + program, FAKE_DRIVER_FAULTS="cuLaunchKernel:1:SLEEP_3000")
+
+    assert seconds < 0.2

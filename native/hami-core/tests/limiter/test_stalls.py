@@ -93,6 +93,21 @@ def test_launches_beside_a_persistent_kernel_wait_a_second_and_then_for_their_ow
     assert total_ms <= 1100 + 1.2 * 200 * 100 / limit
 
 
+@pytest.mark.parametrize("window_ms", [0, 166])
+def test_launches_beside_a_persistent_kernel_are_held_to_the_limit_on_every_stream(
+    limited: Container, window_ms: int
+) -> None:
+    """The persistent kernel does not pay for their time, whichever of the streams the library looks at first."""
+    program = """
+short, persistent, streams = kernel(b"busy_1000@50"), kernel(b"busy_90000000@50"), [stream() for _ in range(12)]
+launch(persistent, stream())
+time.sleep(3)
+say(timed_ms(lambda: [launch(short, each) for _ in range(100) for each in streams]))
+"""
+
+    assert 2000 <= limited.run(LOAD + program, FAKE_DRIVER_NVML_WINDOW_MS=str(window_ms)) <= 2600
+
+
 def test_long_kernel_is_paid_for_by_the_next_program(limited: Container) -> None:
     """A kernel of 5 s ends just before its process. At half of the device, the next program waits for the other 5 s."""
     limited.run(LOAD + "cuda.launch(cuda.kernel(5000000))\nsay(lib.cuCtxSynchronize())")

@@ -13,7 +13,8 @@
 #include "time/history.h"
 #include "time/round_robin.h"
 
-enum { SLICES_KEPT = 4096, STRETCHES_AHEAD = 64 };
+/* Slices: of half a minute at least. */
+enum { SLICES_KEPT = 1 << 15, STRETCHES_AHEAD = 64 };
 
 /* How often to check whether processes with work are alive. */
 #define LIVENESS_NS 1000000u
