@@ -39,10 +39,16 @@ _STAND_IN = "/pod/leaf"
 _RESULT = re.compile(r"^\d+: \d+$", re.MULTILINE)
 
 _READ_USE = """
+import sys
 import pynvml
 pynvml.nvmlInit()
-for process in pynvml.nvmlDeviceGetComputeRunningProcesses(pynvml.nvmlDeviceGetHandleByIndex(0)):
+device = pynvml.nvmlDeviceGetHandleByIndex(0)
+for process in pynvml.nvmlDeviceGetComputeRunningProcesses(device):
     print(process.pid, process.usedGpuMemory)
+for group in sys.argv[1:]:
+    limits = pynvml.c_nvmlGetMemoryLimits_v1_t(group.encode())
+    pynvml.nvmlDeviceGetMemoryLimits_v1(device, limits)
+    print("group", limits.currentUsed)
 """
 _HOLD = 'hold() { "$@" >$FIRST & until [ -s $FIRST ]; do sleep 0.05; done; cat $FIRST; }\n'
 """`hold PROGRAM...` goes on when the program has printed a result, and lets it run."""
@@ -80,11 +86,14 @@ class Container:
     async def outcome(self, script: str, results: int = 2) -> Promise:
         """Run a shell script until its programs have printed so many results, and return what they got in truth."""
         log = await self._run(script, results)
-        lines = self._on_host([sys.executable, "-c", _READ_USE]).splitlines()
-        used = {int(pid): int(count) for pid, count in map(str.split, lines)}
+        groups = [] if self._enforced.by == LIBRARY else [str(self._group or self._folder / f"cgroup{_STAND_IN}")]
+        lines = self._on_host([sys.executable, "-c", _READ_USE, *groups]).splitlines()
+        counts = {name: int(count) for name, count in map(str.split, lines)}
+        grouped = counts.pop("group", None)
+        used = {int(pid): count for pid, count in counts.items()}
         used_mib = sum(used.values()) >> 20
         assert used_mib >= SHARE_MIB, f"the script took {used_mib} MiB, less than its share:\n{log}"
-        found = await findings(used, self._pid(), (self._uuid, SHARE_MIB), self._region)
+        found = await findings(used, self._pid(), (self._uuid, SHARE_MIB), self._region, grouped)
         return holds(*found) if used_mib == SHARE_MIB else leaves(*found)
 
     async def _run(self, script: str, results: int) -> str:

@@ -1,7 +1,8 @@
 """
-Read the limits on device memory that NVML has for a cgroup, in a process of its own.
+Read and set the limits on device memory that NVML has for a cgroup, in a process of its own.
 """
 
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -20,6 +21,15 @@ for index in range(n.nvmlDeviceGetCount()):
         print("none")
 """
 
+_SET = """
+import sys
+import pynvml as n
+n.nvmlInit()
+for uuid, size in (argument.split("=") for argument in sys.argv[2:]):
+    limits = n.c_nvmlSetMemoryLimits_v1_t(sys.argv[1].encode(), int(size), int(size))
+    n.nvmlDeviceSetMemoryLimits_v1(n.nvmlDeviceGetHandleByUUID(uuid), limits)
+"""
+
 
 def memory_limits(cgroup: str | Path, variables: Mapping[str, str]) -> list[str]:
     """
@@ -29,3 +39,10 @@ def memory_limits(cgroup: str | Path, variables: Mapping[str, str]) -> list[str]
     """
     command = [sys.executable, "-c", _READ, str(cgroup)]
     return subprocess.run(command, env=variables, capture_output=True, check=True, text=True).stdout.splitlines()
+
+
+def limit_memory(cgroup: str | Path, limits: Mapping[str, int], variables: Mapping[str, str]) -> None:
+    """Limit the folder *cgroup* to so many bytes of each device, by UUID, as root; *variables* as above."""
+    as_root = [] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user"]
+    pairs = [f"{uuid}={size}" for uuid, size in limits.items()]
+    subprocess.run([*as_root, sys.executable, "-c", _SET, str(cgroup), *pairs], env=dict(variables), check=True)

@@ -135,6 +135,15 @@ def test_only_the_watchdog_sees_the_nodes_processes() -> None:
     assert not any(pod_spec(workload(name)).get("hostPID") for name in WORKLOADS if name != "monitor")
 
 
+def test_only_the_watchdog_sees_the_nodes_control_groups() -> None:
+    """Read-only, and under the host's path, which NVML takes."""
+    cgroup = {"name": "cgroup", "mountPath": "/sys/fs/cgroup", "readOnly": True}
+    without = workload("monitor", {"monitor": {"watchdog": {"enabled": False}}})
+
+    assert cgroup in pod_spec(workload("monitor"))["containers"][0]["volumeMounts"]
+    assert not any(each["name"] == "cgroup" for each in pod_spec(without)["volumes"])
+
+
 OPENSHIFT = ("--api-versions", "security.openshift.io/v1")
 
 

@@ -1,11 +1,12 @@
 """
-The environment and command of a Pod's containers, and the objects that they refer to.
+The environment, command and id of a Pod's containers, and the objects that they refer to.
 
 Functions of the Pod and of the ConfigMaps and Secrets that it names. Must never read a file or call the API.
 Neighbours: `pods` reads the objects that `references` returns, `runtime.volumes` makes the files.
 """
 
 import base64
+import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
@@ -36,6 +37,11 @@ class ContainerError(Exception):
         super().__init__(message)
         self.reason = reason
         self.message = message
+
+
+def container_id(pod_uid: str, name: str, attempt: int) -> str:
+    """Return the id of one run of a container: 64 hexadecimal digits, as container runtimes have them."""
+    return hashlib.sha256(f"{pod_uid}/{name}/{attempt}".encode()).hexdigest()
 
 
 def is_sidecar(container: Container) -> bool:

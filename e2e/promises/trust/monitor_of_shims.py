@@ -17,6 +17,7 @@ from hami_monitor.config import NAME, read_config
 from hami_monitor.decide.watchdog.control_groups import ContainerGroup
 from hami_monitor.main import run
 from hamicommon.runtime.program import logs, process
+from minicluster.kubelet.podspec import container_id
 from minicluster.pids import start_ticks
 
 ROOT = Path(os.environ["KUBELET_ROOT"])
@@ -29,7 +30,9 @@ def container_of(pid: int) -> ContainerGroup | None:
         with suppress(FileNotFoundError):
             started = json.loads(path.read_text())
             uid, name, attempt = *path.parts[-3:-1], path.name.partition(".")[0]
-            shims[started["shim_pid"], started["shim_ticks"]] = ContainerGroup(uid, f"{uid}/{name}/{attempt}")
+            shims[started["shim_pid"], started["shim_ticks"]] = ContainerGroup(
+                uid, container_id(uid, name, int(attempt))
+            )
     while pid > 1:
         found = shims.get((pid, start_ticks(pid)))
         if found is not None:

@@ -8,15 +8,20 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import pynvml
 import pytest
 import pytest_asyncio
 from prometheus_client.parser import text_string_to_metric_families
 
+from harness import embedded
 from harness.cluster import Cluster, ClusterOf, Settings
 from harness.embedded import EmbeddedCluster
 from harness.manifests import a_pod
 from minicluster.client import Object
-from testbed.hardware import FakeNode
+from promises.shares.test_native_cdi import write_driver
+from testbed.folders import short_folder
+from testbed.hardware import CGROUPS, FIRST_DRIVER_WITH_LIMITS, FakeDriver, FakeNode
+from testbed.memory_limits import limit_memory
 from testbed.waiting import eventually
 
 pytestmark = pytest.mark.embedded_only
@@ -51,13 +56,18 @@ async def watched(cluster_of: ClusterOf) -> AsyncIterator[Cluster]:
     """A cluster with one Node, whose monitor knows the containers of processes and reads the driver each second."""
     async with cluster_of((NODE,), Settings()) as cluster:
         assert isinstance(cluster, EmbeddedCluster)
-        monitor = cluster.processes[MONITOR]
-        monitor.kill()
-        program = Path(__file__).with_name("monitor_of_shims.py")
-        monitor.argv = [sys.executable, str(program), *monitor.argv[1:], "--feedback-interval=1s"]
-        monitor.environment = {**monitor.environment, "KUBELET_ROOT": str(cluster.folder / NODE.name)}
-        await cluster.restart(MONITOR)
+        await watch(cluster, MONITOR, cluster.folder / NODE.name)
         yield cluster
+
+
+async def watch(cluster: EmbeddedCluster, part: str, kubelet_root: Path, *flags: str) -> None:
+    """Start the monitor *part* again as the one that knows the containers below *kubelet_root*."""
+    monitor = cluster.processes[part]
+    monitor.kill()
+    program = Path(__file__).with_name("monitor_of_shims.py")
+    monitor.argv = [sys.executable, str(program), *monitor.argv[1:], "--feedback-interval=1s", *flags]
+    monitor.environment = {**monitor.environment, "KUBELET_ROOT": str(kubelet_root)}
+    await cluster.restart(part)
 
 
 def a_shell(name: str, script: str, **limits: Any) -> Object:
@@ -65,10 +75,16 @@ def a_shell(name: str, script: str, **limits: Any) -> Object:
     return a_pod(name, command=("sh", "-c", script), **limits)
 
 
-async def samples(cluster: Cluster, name: str) -> list[tuple[dict[str, str], float]]:
+async def samples(cluster: Cluster, name: str, part: str = MONITOR) -> list[tuple[dict[str, str], float]]:
     """Return labels and value of each sample of the monitor with this *name*."""
-    families = text_string_to_metric_families(await cluster.metrics(MONITOR))
+    families = text_string_to_metric_families(await cluster.metrics(part))
     return [(one.labels, one.value) for family in families for one in family.samples if one.name == name]
+
+
+async def named(cluster: Cluster, part: str = MONITOR) -> set[tuple[str, str]]:
+    """Return Pod and kind of each finding."""
+    shown = await samples(cluster, "hami_monitor_watchdog_findings", part)
+    return {(labels["pod"], labels["kind"]) for labels, _ in shown}
 
 
 async def rounds(cluster: Cluster) -> float:
@@ -100,12 +116,8 @@ async def test_only_containers_outside_their_grants_are_named(watched: Cluster) 
     for pod in (*honest, *(pod for pod, _ in outside)):
         await watched.create(pod)
 
-    async def named() -> set[tuple[str, str]]:
-        shown = await samples(watched, "hami_monitor_watchdog_findings")
-        return {(labels["pod"], labels["kind"]) for labels, _ in shown}
-
     async def all_named() -> bool:
-        return await named() >= expected
+        return await named(watched) >= expected
 
     await eventually(all_named, f"{expected} are named", DEADLINE_SECONDS)
     last = await rounds(watched) + HONEST_ROUNDS
@@ -114,10 +126,58 @@ async def test_only_containers_outside_their_grants_are_named(watched: Cluster) 
         return await rounds(watched) >= last
 
     await eventually(enough, f"{HONEST_ROUNDS} more rounds", 4 * DEADLINE_SECONDS)
-    assert expected == await named()
+    assert expected == await named(watched)
     found = await samples(watched, "hami_monitor_watchdog_found_total")
     assert Counter(kind for _, kind in expected) == Counter({labels["kind"]: int(value) for labels, value in found})
     for pod, kinds in outside:
         name = pod["metadata"]["name"]
         events = [event for event in await watched.events(name) if event["source"].get("component") == "hami-monitor"]
         assert sorted(kinds.values()) == sorted(event["reason"] for event in events)
+
+
+LIMITING = FakeNode(
+    "node-counts", FakeNode.of("node-counts", "Tesla T4", 16384, 1).gpus, driver=FIRST_DRIVER_WITH_LIMITS
+)
+UNTIL_RAISED = "until gpu-hold --mib 1100 --exit-on-refusal; do sleep 0.2; done"
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def counting(tmp_path: Path) -> AsyncIterator[EmbeddedCluster]:
+    """A cluster whose driver limits memory, and so counts it by control group; a folder stands for cgroup v2."""
+    folder = short_folder()
+    groups = f"--cgroup-root={folder / LIMITING.name / 'hardware' / CGROUPS}"
+    hook = f"--limit-hook={embedded.NATIVE / 'hami-limit-hook'}"
+    settings = Settings(plugin_flags=(*write_driver(tmp_path), hook, groups, "--memory-enforcement=required"))
+    async with embedded.running(folder, (LIMITING,), settings) as cluster:
+        await watch(cluster, f"monitor-{LIMITING.name}", folder / LIMITING.name, groups)
+        yield cluster
+
+
+async def test_container_is_named_by_its_control_group(counting: EmbeddedCluster) -> None:
+    """One whose processes the driver does not list, and one whose limit somebody has raised by less than 512 MiB."""
+    part, hardware = f"monitor-{LIMITING.name}", counting.driver_folder(LIMITING.name)
+    driver = FakeDriver(hardware)
+    driver.fail(pynvml.NVML_ERROR_NOT_SUPPORTED, call="nvmlDeviceGetComputeRunningProcesses_v3")
+    driver.fail(pynvml.NVML_ERROR_NOT_SUPPORTED, LIMITING.gpus[0].uuid, "nvmlDeviceGetComputeRunningProcesses_v2")
+    await counting.create(a_pod("fills", command=("gpu-hold", "--mib", "800"), **SHARE))
+    await counting.create(a_shell("hidden", f"{WITHOUT_LIBRARY} 800", **SHARE))
+    demand = {"hami.io/enforcement": "driver"}
+    await counting.create(a_pod("raised", command=("sh", "-c", UNTIL_RAISED), annotations=demand, **SHARE))
+    await counting.log_line("cuMemAlloc", "raised")
+    await counting.log_line("allocated", "hidden")
+
+    uid = (await counting.pod("raised"))["metadata"]["uid"]
+    [group] = (hardware / CGROUPS / f"kubepods/pod{uid}").glob("?" * 64)
+    variables = counting.processes[part].environment
+    limit_memory(group, {LIMITING.gpus[0].uuid: 1300 << 20}, variables)
+
+    async def all_named() -> bool:
+        return await named(counting, part) == {("raised", "memory-above-grant"), ("hidden", "not-in-region")}
+
+    await eventually(all_named, "both are named", DEADLINE_SECONDS)
+    [used] = [
+        value
+        for labels, value in await samples(counting, "hami_share_driver_memory_bytes", part)
+        if labels["pod"] == "hidden"
+    ]
+    assert (800 << 20) < used < (1000 << 20)

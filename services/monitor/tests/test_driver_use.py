@@ -8,7 +8,7 @@ from hami_monitor.decide.containers import ContainerKey
 from hami_monitor.decide.driver_use import DriverUse, driver_uses
 from hami_monitor.decide.host import DeviceProcess, HostDevice
 
-from .watchdog.values import a_process, an_owner
+from .watchdog.values import a_place, a_process, an_owner
 
 MAIN, SIDE, OTHER = ContainerKey("u1", "main"), ContainerKey("u1", "side"), ContainerKey("u2", "main")
 OWNERS = {"u1": an_owner("u1", "main", "side"), "u2": an_owner("u2")}
@@ -51,6 +51,17 @@ def test_memory_that_the_driver_does_not_say_is_unknown(
 ) -> None:
     """It is not 0."""
     assert expected == driver_uses((a_device(*processes),), PROCESSES, OWNERS)["GPU-a"].of(MAIN).used_bytes
+
+
+@pytest.mark.parametrize(("listed", "expected"), [(None, 80), (50, 80), (100, 100)])
+def test_memory_is_that_of_the_control_group_if_it_has_more(listed: int | None, expected: int) -> None:
+    """The driver may list no process of it, or not say how much one has; managed memory is counted by process only."""
+    grouped = {a_place(): 80, a_place(container="side"): 9}
+    device = a_device(DeviceProcess(1, listed))
+
+    found = driver_uses((device,), PROCESSES, OWNERS, grouped)["GPU-a"]
+
+    assert (expected, 9) == (found.of(MAIN).used_bytes, found.of(SIDE).used_bytes)
 
 
 def test_device_time_is_unknown_on_a_device_without_samples() -> None:

@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from testbed.hardware import FakeDriver
+from testbed.hardware import FIRST_DRIVER_WITH_LIMITS, FakeDriver, StandInCgroups
+from testbed.memory_limits import limit_memory
 from testbed.waiting import eventually
 
 from .fake_driver import DEVICE_A, DEVICE_B, built
@@ -26,7 +27,10 @@ async def main():
     driver = Driver()
     for line in sys.stdin:
         try:
-            found = await driver.devices()
+            found, asked = await driver.devices(), line.split()
+            if asked:
+                print(json.dumps(await driver.used_by_cgroup(*asked[:1], asked[1:])), flush=True)
+                continue
             answer = {"read": [asdict(device) for device in found.read], "unread": found.unread}
         except NvmlError as error:
             answer = {"error": str(error)}
@@ -56,11 +60,11 @@ class Reader:
         self._process.stdin.close()
         assert 0 == self._process.wait()
 
-    def answer(self) -> dict[str, Any]:
-        """Return what one reading found."""
+    def answer(self, *asked: str) -> dict[str, Any]:
+        """Return what one reading found, or what the cgroups *asked* for have of the device that comes first."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        print(file=self._process.stdin, flush=True)
+        print(*asked, file=self._process.stdin, flush=True)
         found: dict[str, Any] = json.loads(self._process.stdout.readline())
         return found
 
@@ -170,6 +174,29 @@ async def test_use_of_a_process_is_the_mean_since_the_last_reading(fake_driver: 
     finally:
         program.kill()
         await program.wait()
+
+
+async def test_use_by_a_cgroup_is_what_the_driver_counts_whatever_its_processes_are_called(
+    fake_driver: dict[str, str], tmp_path: Path
+) -> None:
+    """Of cgroups with a limit on the device. An older driver counts none."""
+    groups, group = StandInCgroups(tmp_path / "cgroup"), "/kubepods/pod1/c1"
+    asked = [str(groups.create(path)) for path in (group, "/kubepods/pod1/c2")]
+    environment = fake_driver | groups.variables(group)
+    with Reader(environment) as reader:
+        assert {} == reader.answer(DEVICE_A, *asked)
+    FakeDriver(Path(fake_driver["FAKE_DRIVER_DIR"])).load(version=FIRST_DRIVER_WITH_LIMITS)
+    limit_memory(asked[0], {DEVICE_A: 1000 << 20}, os.environ | environment)
+    program = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", CONTAINER, env=os.environ | environment, stdin=asyncio.subprocess.PIPE
+    )
+    with Reader(environment) as reader:
+        expected = {asked[0]: (128 << 20) + (100 << 20)}
+        await eventually(lambda: reader.answer(DEVICE_A, *asked, str(tmp_path / "gone")) == expected)
+        assert {} == reader.answer(DEVICE_B, *asked)
+        program.kill()
+        await program.wait()
+        await eventually(lambda: reader.answer(DEVICE_A, *asked) == {asked[0]: 0})
 
 
 def test_device_that_fails_at_any_call_leaves_the_other(fake_driver: dict[str, str]) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 
 import orjson
 
-from minicluster.kubelet.podspec import ContainerError
+from minicluster.kubelet.podspec import ContainerError, container_id
 from minicluster.kubelet.runtime import hooks, isolation
 from minicluster.kubelet.runtime.cdi import CdiCache, CdiError, Edits
 from minicluster.kubelet.runtime.isolation import Mount
@@ -221,7 +221,7 @@ class Runtime:
         (directory / "root").mkdir(parents=True, exist_ok=True)
         _forget_attempts(directory, before=wanted.attempt - 1)
         prefix = directory / str(wanted.attempt)
-        group = f"/kubepods/pod{wanted.pod_uid}/{wanted.name}-{wanted.attempt}"
+        group = f"/kubepods/pod{wanted.pod_uid}/{container_id(wanted.pod_uid, wanted.name, wanted.attempt)}"
         for command in edits.limits:
             await asyncio.to_thread(hooks.limit, command, group, directory, environment)
         spec = {

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from minicluster.kubelet.podspec import Container, Object
+from minicluster.kubelet.podspec import Container, Object, container_id
 
 ADDRESS = "127.0.0.1"
 """The address of every Node and Pod, because all share this machine's network."""
@@ -188,4 +188,4 @@ def _terminated(pod_uid: str, container: ContainerState, attempt: Attempt) -> Ob
 
 
 def _container_id(pod_uid: str, container: ContainerState, attempt: Attempt) -> str:
-    return f"minicluster://{pod_uid}/{container.spec['name']}/{attempt.number}"
+    return f"minicluster://{container_id(pod_uid, container.spec['name'], attempt.number)}"

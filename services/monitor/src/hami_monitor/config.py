@@ -49,6 +49,8 @@ class Config:
     """Namespaces whose Pods the watchdog does not judge."""
     watchdog_evict: frozenset[Kind] = frozenset()
     """Findings for which Pods are evicted."""
+    cgroup_root: str = "/sys/fs/cgroup"
+    """Where the Node's cgroup version 2 is mounted here, under the same path as on the host."""
     warnings: tuple[str, ...] = ()
     """One sentence for each invalid setting that was replaced by its default."""
     without_effect: tuple[str, ...] = ()
@@ -86,6 +88,7 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Con
         has_watchdog=given.watchdog,
         watchdog_exempt_namespaces=tuple(filter(None, given.watchdog_exempt_namespaces.split(","))),
         watchdog_evict=evict,
+        cgroup_root=given.cgroup_root,
         kubeconfig=given.kubeconfig,
         verbosity=given.verbosity,
         warnings=warnings,
@@ -109,6 +112,11 @@ def _flags() -> FlagParser:
         "--watchdog-evict",
         default="",
         help="findings for which a Pod is evicted, separated by commas: " + ", ".join(kind.value for kind in Kind),
+    )
+    flags.add_argument(
+        "--cgroup-root",
+        default="/sys/fs/cgroup",
+        help="mount of the Node's cgroup v2, under the host's path; for what the driver counts of each container",
     )
     accept_klog_flags(flags)
     return flags

@@ -3,10 +3,12 @@ The watchdog on real processes and region files; only the driver's list is the t
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
+from unittest.mock import AsyncMock
 
 import pytest
 from structlog.testing import capture_logs
@@ -19,13 +21,16 @@ from hami_monitor.config import Config
 from hami_monitor.decide.containers import ContainerKey
 from hami_monitor.decide.watchdog.confirmation import QUIET_SECONDS
 from hami_monitor.decide.watchdog.control_groups import ContainerGroup
-from hami_monitor.decide.watchdog.findings import Kind
+from hami_monitor.decide.watchdog.findings import TOLERANCE_BYTES, Kind
 from hami_monitor.serve.driver_watch import DriverWatch
 from hami_monitor.serve.evictions import Evictions
+from hami_monitor.serve.group_reader import GroupReader
 from hami_monitor.serve.monitor import Monitor
 from hamicommon.runtime.api.kube import Kube
+from hamicommon.runtime.host.nvml import NvmlError
 from hamicommon.runtime.host.unpreloaded import record
 from hamicommon.runtime.host.worker import HangError
+from testbed.hardware import StandInCgroups
 from testbed.waiting import eventually
 
 from ..pod_server import PodServer, a_pod
@@ -296,6 +301,92 @@ async def test_process_counted_in_a_region_made_since_the_last_round_is_no_findi
     await monitor.watchdog.look(devices)
 
     assert {Kind.NOT_IN_REGION} == shown(monitor)
+
+
+class CountingDriver:
+    """A driver that limits memory, and so counts that of cgroups."""
+
+    def __init__(self) -> None:
+        self.used_bytes: dict[str, int] = {}
+        """By the cgroup's folder."""
+        self.is_freed_after_reading = False
+
+    async def __call__(self, device_uuid: str, cgroups: Collection[str]) -> Mapping[str, int]:
+        """Return what each of *cgroups* has of the device."""
+        found = {cgroup: self.used_bytes[cgroup] for cgroup in cgroups if device_uuid == GPU_A}
+        if self.is_freed_after_reading:
+            self.used_bytes = dict.fromkeys(self.used_bytes, 0)
+        return found
+
+
+@dataclass
+class Grouped:
+    """A container with a control group, of a Pod that has a share of GPU_A."""
+
+    folder: str
+    uid: str
+    driver: CountingDriver
+
+
+@pytest.fixture
+async def grouped(monitor: Monitor, pod_server: PodServer, tmp_path: Path) -> Grouped:
+    """Return a container of which the driver lists no process; it counts what the test says."""
+    uid, container_id, driver = "0f0f0f0f-0000-4000-8000-000000000001", "c" * 64, CountingDriver()
+    pod = a_pod(uid, granted=f"{GPU_A},NVIDIA,3000,0:;")
+    pod["status"]["containerStatuses"] = [{"name": "main", "containerID": f"containerd://{container_id}"}]
+    pod_server.put(pod)
+    await eventually(lambda: uid in monitor.watchdog._pods.owners())
+    folder = StandInCgroups(tmp_path / "groups").create(f"/kubepods/pod{uid}/{container_id}")
+    monitor.watchdog._groups = GroupReader(str(tmp_path / "groups"), driver)
+    return Grouped(str(folder), uid, driver)
+
+
+async def test_process_outside_any_region_is_found_by_its_control_group(
+    monitor: Monitor, clock: Clock, pod_server: PodServer, grouped: Grouped
+) -> None:
+    """Though the driver lists none of its processes. The finding ends with the memory."""
+    grouped.driver.used_bytes[grouped.folder] = TOLERANCE_BYTES + MIB
+    for _ in range(2):
+        assert set() == shown(monitor)
+        await monitor.watchdog.look([a_device({})])
+        clock.seconds += 3
+    await eventually(lambda: pod_server.events)
+
+    assert {Kind.NOT_IN_REGION} == shown(monitor)
+    [event] = pod_server.events
+    assert (grouped.uid, "NotInRegion") == (event["involvedObject"]["uid"], event["reason"])
+    assert f"has 513 MiB of device {GPU_A} by its control group" in event["message"]
+    grouped.driver.used_bytes[grouped.folder] = 0
+    await monitor.watchdog.look([a_device({})])
+    assert set() == shown(monitor)
+
+
+async def test_memory_freed_between_two_readings_is_no_finding(
+    monitor: Monitor, clock: Clock, grouped: Grouped
+) -> None:
+    """The driver is read again after the regions, before a finding counts."""
+    grouped.driver.is_freed_after_reading = True
+    for _ in range(2):
+        grouped.driver.used_bytes[grouped.folder] = TOLERANCE_BYTES + MIB
+        await monitor.watchdog.look([a_device({})])
+        assert 0 == grouped.driver.used_bytes[grouped.folder]
+        clock.seconds += 3
+
+    assert set() == shown(monitor)
+
+
+async def test_driver_that_cannot_say_the_use_of_control_groups_hides_nothing_else(
+    monitor: Monitor, sleeper: int, clock: Clock, monkeypatch: pytest.MonkeyPatch, grouped: Grouped
+) -> None:
+    """It is said once, and processes are compared as before."""
+    monkeypatch.setattr(monitor.watchdog._groups, "read", AsyncMock(side_effect=NvmlError("Unknown Error")))
+    with capture_logs() as logs:
+        for _ in range(2):
+            await monitor.watchdog.look([a_device({sleeper: 100})])
+            clock.seconds += 3
+
+    assert {Kind.LIBRARY_NOT_LOADED} == shown(monitor)
+    assert ["control groups"] == [line["what"] for line in logs if line["event"] == "The watchdog cannot read"]
 
 
 async def test_monitor_without_the_nodes_pids_judges_nothing(

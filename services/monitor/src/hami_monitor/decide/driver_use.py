@@ -7,10 +7,11 @@ Neighbours: `host` has the driver's numbers, `watchdog` tells whose a process is
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from hami_monitor.decide.containers import ContainerKey
 from hami_monitor.decide.host import DeviceProcess, HostDevice
-from hami_monitor.decide.watchdog.findings import HostProcess
+from hami_monitor.decide.watchdog.findings import HostProcess, Place
 from hami_monitor.decide.watchdog.owners import PodOwner
 
 
@@ -20,7 +21,7 @@ class DriverUse:
 
     processes: int = 0
     used_bytes: int | None = 0
-    """None if the driver does not say it of any of the processes."""
+    """Of the processes, or of the control group if that has more; None if the driver says neither."""
     busy_ratio: float | None = 0.0
     """Device time of the processes' kernels since the reading before; None if the device does not say it."""
 
@@ -39,18 +40,28 @@ class DeviceUses:
 
 
 def driver_uses(
-    devices: Iterable[HostDevice], processes: Mapping[int, HostProcess], owners: Mapping[str, PodOwner]
+    devices: Iterable[HostDevice],
+    processes: Mapping[int, HostProcess],
+    owners: Mapping[str, PodOwner],
+    group_use: Mapping[Place, int] = MappingProxyType({}),
 ) -> dict[str, DeviceUses]:
     """
     Return the uses of each of *devices* by UUID.
 
-    *processes* has those that the driver listed by pid, *owners* the Pods by UID.
+    *processes* has those that the driver listed by pid, *owners* the Pods by UID, and *group_use* the bytes that the
+    driver counts for control groups.
     """
-    return {device.uuid: _device_uses(device, processes, owners) for device in devices}
+    grouped: dict[str, dict[ContainerKey, int]] = defaultdict(dict)
+    for place, used_bytes in group_use.items():
+        grouped[place.device_uuid][ContainerKey(place.pod_uid, place.container)] = used_bytes
+    return {device.uuid: _device_uses(device, processes, owners, grouped[device.uuid]) for device in devices}
 
 
 def _device_uses(
-    device: HostDevice, processes: Mapping[int, HostProcess], owners: Mapping[str, PodOwner]
+    device: HostDevice,
+    processes: Mapping[int, HostProcess],
+    owners: Mapping[str, PodOwner],
+    grouped: Mapping[ContainerKey, int],
 ) -> DeviceUses:
     listed: dict[ContainerKey, list[DeviceProcess]] = defaultdict(list)
     for one in device.processes:
@@ -60,7 +71,11 @@ def _device_uses(
     # A device in MIG mode has no utilization, and then none of single processes.
     has_samples = device.utilization_percent is not None
     return DeviceUses(
-        {key: _sum(found, has_samples=has_samples) for key, found in listed.items()}, _sum((), has_samples=has_samples)
+        {
+            key: _sum(listed.get(key, ()), has_samples=has_samples, least_bytes=grouped.get(key, 0))
+            for key in listed.keys() | grouped.keys()
+        },
+        _sum((), has_samples=has_samples),
     )
 
 
@@ -71,12 +86,12 @@ def _container(process: HostProcess | None, owners: Mapping[str, PodOwner]) -> C
     return None if name is None else ContainerKey(process.group.pod_uid, name)
 
 
-def _sum(found: Iterable[DeviceProcess], *, has_samples: bool) -> DriverUse:
+def _sum(found: Iterable[DeviceProcess], *, has_samples: bool, least_bytes: int = 0) -> DriverUse:
     processes = tuple(found)
     used = [process.used_bytes for process in processes if process.used_bytes is not None]
     busy_percent = sum(process.busy_percent or 0.0 for process in processes)
     return DriverUse(
         processes=len(processes),
-        used_bytes=sum(used) if used or not processes else None,
+        used_bytes=max(sum(used), least_bytes) if used or least_bytes or not processes else None,
         busy_ratio=busy_percent / 100 if has_samples else None,
     )

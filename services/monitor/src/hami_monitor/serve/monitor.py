@@ -43,7 +43,7 @@ class Monitor:
         self._node = node
         self._events = events
         self.rounds = Rounds(config, pods, monotonic_seconds)
-        self.watchdog = Watchdog(config, pods, self.rounds, processes, events, monotonic_seconds)
+        self.watchdog = Watchdog(config, pods, self.rounds, processes, events, driver.used_by_cgroup, monotonic_seconds)
         self.driver = DriverWatch(driver, node, config.round_seconds, self.watchdog.look)
         self.accounts = Accounts(BookFile(config.hook_path), pods, node, self.observe, config)
 
@@ -77,7 +77,11 @@ class Monitor:
     def _driver_uses(self) -> Mapping[str, DeviceUses]:
         """Return what the driver counts for containers; empty if it is unknown which processes are theirs."""
         processes = self.watchdog.processes
-        return {} if processes is None else driver_uses(self.driver.devices, processes, self._pods.owners())
+        return (
+            {}
+            if processes is None
+            else driver_uses(self.driver.devices, processes, self._pods.owners(), self.watchdog.group_use)
+        )
 
     def status(self) -> MonitorStatus:
         """Return the monitor's own state."""

@@ -16,24 +16,31 @@ import structlog
 from hami_monitor.adapters.kube import Events, Pods
 from hami_monitor.adapters.processes import Processes
 from hami_monitor.config import Config
-from hami_monitor.decide.containers import ContainerKey
 from hami_monitor.decide.host import HostDevice
 from hami_monitor.decide.watchdog.confirmation import Seen, see, to_report
+from hami_monitor.decide.watchdog.control_groups import ContainerGroup
 from hami_monitor.decide.watchdog.findings import (
     EVENT_REASONS,
     Evidence,
     Finding,
+    Grants,
     HostProcess,
     Kind,
+    Place,
     Regions,
+    Use,
     find,
     grants,
     uses,
     with_library,
 )
+from hami_monitor.decide.watchdog.group_use import find_in_groups, limited_places
+from hami_monitor.decide.watchdog.owners import PodOwner
 from hami_monitor.metrics.watchdog_families import WatchdogStatus
 from hami_monitor.serve.evictions import Evictions
+from hami_monitor.serve.group_reader import GroupReader, ReadUse
 from hami_monitor.serve.rounds import Rounds
+from hamicommon.runtime.host.nvml import NvmlError
 from hamicommon.runtime.host.worker import HangError
 
 logger = structlog.get_logger()
@@ -49,18 +56,22 @@ class Watchdog:
         rounds: Rounds,
         processes: Processes,
         events: Events,
+        used_by_cgroup: ReadUse,
         monotonic_seconds: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Prepare; *monotonic_seconds* tells how long a finding has lasted."""
+        """Prepare; *used_by_cgroup* asks the driver, *monotonic_seconds* tells how long a finding has lasted."""
         self._exempt = frozenset(config.watchdog_exempt_namespaces)
         self._pods = pods
         self._rounds = rounds
         self._processes = processes
         self._events = events
+        self._groups = GroupReader(config.cgroup_root, used_by_cgroup)
         self.evictions = Evictions(pods, events, config.watchdog_evict)
         self._monotonic_seconds = monotonic_seconds
         self.processes: Mapping[int, HostProcess] | None = None
         """Those that the driver listed last, by pid; None if that is unknown."""
+        self.group_use: Mapping[Place, int] = {}
+        """Bytes that the driver counts for control groups, where it limits them."""
         self._seen = Seen()
         self._found: Counter[Kind] = Counter()
         self._reported: Mapping[Finding, float] = {}
@@ -97,28 +108,55 @@ class Watchdog:
         return not self._seen.is_settled
 
     async def _evidence(self, devices: Sequence[HostDevice]) -> dict[Evidence, str]:
-        pids = sorted({process.pid for device in devices for process in device.processes})
-        if not pids:
-            self.processes = {}
-            return {}
-        regions = self._regions()
         granted, owners = grants(self._pods.shown(), self._rounds.unpreloaded()), self._pods.owners()
-        self.processes = await self._processes.find(pids)
+        regions = self._regions()
+        found = await self._uses(devices, granted, owners)
+        by_process = find(found, granted, regions)
+        places = limited_places(granted, owners, self._exempt, frozenset(device.uuid for device in devices))
+        used = self.group_use = await self._used(places)
+        by_group = find_in_groups(used, found, owners, granted, regions, by_process)
+        if by_group:
+            # The container may have freed memory in between. So the driver is read before and after the regions.
+            regions, again = self._regions(), await self._used(places)
+            used = {place: min(used[place], again[place]) for place in used.keys() & again.keys()}
+            by_group = find_in_groups(used, found, owners, granted, regions, by_process)
+        return by_group | by_process
+
+    async def _uses(
+        self, devices: Sequence[HostDevice], granted: Grants, owners: Mapping[str, PodOwner]
+    ) -> tuple[Use, ...]:
+        """Return the uses of *devices* by containers, of those processes that run."""
+        pids = sorted({process.pid for device in devices for process in device.processes})
+        self.processes = await self._processes.find(pids) if pids else {}
         found = uses(devices, self.processes, owners, self._exempt)
         limited = sorted({use.process.program.pid for use in with_library(found, granted)})
         try:
-            processes = await self._processes.look_for_library(limited)
+            processes = await self._processes.look_for_library(limited) if limited else self.processes
         except HangError as error:
             self._report_problem("mappings", str(error))
-        else:
-            self._report_problem("mappings", "")
-            found = uses(devices, processes, owners, self._exempt)
-        return find(found, granted, regions)
+            return found
+        self._report_problem("mappings", "")
+        return uses(devices, processes, owners, self._exempt)
+
+    async def _used(self, places: Mapping[Place, ContainerGroup]) -> dict[Place, int]:
+        """Return what the driver counts for the control group of each of *places* that it limits."""
+        try:
+            used = await self._groups.read(places)
+        except NvmlError as error:
+            self._report_problem("control groups", str(error))
+            return {}
+        self._report_problem("control groups", "")
+        return used
 
     def _regions(self) -> Regions:
         usages = self._rounds.usages()
-        pids: dict[ContainerKey, frozenset[int]] = {key: usage.pids for key, usage in usages.items()}
-        return Regions(pids, frozenset(self._rounds.regions.refusals))
+        return Regions(
+            pids={key: usage.pids for key, usage in usages.items()},
+            unread=frozenset(self._rounds.regions.refusals),
+            used_bytes={
+                key: {uuid: sums.total for uuid, sums in usage.devices.items()} for key, usage in usages.items()
+            },
+        )
 
     def _report(self, finding: Finding, sentence: str) -> None:
         place = finding.place

@@ -1,5 +1,5 @@
 """
-Tell which container a process belongs to, from its `/proc/PID/cgroup`.
+Tell which container a control group belongs to, by its name or from the `/proc/PID/cgroup` of a process.
 
 A process cannot leave the groups of its container. It may be in groups below, whose names it chooses, so the outermost
 match counts. The container runtimes' names are those of the drivers `cgroupfs` and `systemd`, for both versions of
@@ -9,6 +9,7 @@ Source: https://github.com/kubernetes/kubernetes/blob/v1.34.1/pkg/kubelet/cm/cgr
 
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 
 _POD = re.compile(r"(?:[a-z0-9.-]+-)?pod(?P<uid>[0-9a-f]{8}[0-9a-f_-]{24,28})(?:\.slice)?")
 _CONTAINER = re.compile(r"(?:[a-z-]+-)?(?P<id>[0-9a-f]{64})(?:\.scope)?")
@@ -23,6 +24,23 @@ class ContainerGroup:
     """As in the Pod's status, without the runtime's name."""
 
 
+def pod_uid(name: str) -> str | None:
+    """
+    Return the UID of the Pod whose control group is called *name*; None if it is not a Pod's.
+
+    >>> pod_uid("kubepods-burstable-pod0f0f0f0f_0000_0000_0000_000000000000.slice")
+    '0f0f0f0f-0000-0000-0000-000000000000'
+    """
+    found = _POD.fullmatch(name)
+    return None if found is None else found["uid"].replace("_", "-")
+
+
+def container_id(name: str) -> str | None:
+    """Return the id of the container whose control group is called *name*; None if it is not a container's."""
+    found = _CONTAINER.fullmatch(name)
+    return None if found is None else found["id"]
+
+
 def container_group(text: str) -> ContainerGroup | None:
     """
     Return the container whose group the lines of *text* name; None if they name no container of a Pod.
@@ -32,10 +50,11 @@ def container_group(text: str) -> ContainerGroup | None:
     """
     for line in text.splitlines():
         parts = line.split(":", 2)[-1].split("/")
-        found = next((index for index, part in enumerate(parts) if _POD.fullmatch(part)), None)
-        if found is None:
-            continue
-        pod, inside = _POD.fullmatch(parts[found]), _CONTAINER.fullmatch("".join(parts[found + 1 : found + 2]))
-        if pod is not None and inside is not None:
-            return ContainerGroup(pod["uid"].replace("_", "-"), inside["id"])
+        for name, below in pairwise([*parts, ""]):
+            uid = pod_uid(name)
+            if uid is not None:
+                inside = container_id(below)
+                if inside is not None:
+                    return ContainerGroup(uid, inside)
+                break
     return None

@@ -130,6 +130,8 @@ class Regions:
     pids: Mapping[ContainerKey, frozenset[int]] = field(default_factory=dict)
     unread: Collection[ContainerKey] = frozenset()
     """Containers whose region cannot be read, which has a metric and an alert."""
+    used_bytes: Mapping[ContainerKey, Mapping[str, int]] = field(default_factory=dict)
+    """The memory that each container has, by device."""
 
 
 def grants(pods: Iterable[MonitoredPod], unpreloaded: frozenset[ContainerKey] = frozenset()) -> Grants:
@@ -178,13 +180,26 @@ def uses(
 def with_library(found: Iterable[Use], granted: Grants) -> tuple[Use, ...]:
     """Return those of *found* whose process must have the library."""
     return tuple(
-        use
-        for use in found
-        if use.place.device_uuid in _limited_devices(use.key, granted)
-        and use.place.container not in use.owner.without_library
-        and use.key not in granted.unpreloaded
-        and not use.process.is_mps_server
+        use for use in found if must_have_library(use.place, use.owner, granted) and not use.process.is_mps_server
     )
+
+
+def must_have_library(place: Place, owner: PodOwner, granted: Grants) -> bool:
+    """Return whether the programs of *owner* that use *place* must have the library."""
+    key = ContainerKey(place.pod_uid, place.container)
+    return (
+        place.device_uuid in limited_devices(key, granted)
+        and place.container not in owner.without_library
+        and key not in granted.unpreloaded
+    )
+
+
+def limit_bytes(place: Place, granted: Grants) -> int:
+    """Return the memory that *place* was granted; 0 if it has no limit."""
+    shares = granted.shares.get(ContainerKey(place.pod_uid, place.container), ())
+    limits = [share.memory_mib * _MIB for share in shares if share.uuid == place.device_uuid]
+    # A share of 0 MiB has no limit.
+    return sum(limits) if all(limits) else 0
 
 
 def find(found: Sequence[Use], granted: Grants, regions: Regions) -> dict[Evidence, str]:
@@ -192,7 +207,8 @@ def find(found: Sequence[Use], granted: Grants, regions: Regions) -> dict[Eviden
     return dict([*_memory(found, granted), *_devices(found, granted), *_outside(found, granted, regions)])
 
 
-def _limited_devices(key: ContainerKey, granted: Grants) -> frozenset[str]:
+def limited_devices(key: ContainerKey, granted: Grants) -> frozenset[str]:
+    """Return the UUIDs of the devices of which the container *key* has a share that the library limits."""
     return frozenset() if key in granted.unclear else frozenset(share.uuid for share in granted.shares.get(key, ()))
 
 
@@ -201,15 +217,12 @@ def _memory(found: Iterable[Use], granted: Grants) -> Iterator[tuple[Evidence, s
     for use in found:
         by_place[use.place].append(use)
     for place, all_uses in by_place.items():
-        shares = granted.shares.get(all_uses[0].key, ())
-        limits = [share.memory_mib * _MIB for share in shares if share.uuid == place.device_uuid]
-        used_bytes = sum(use.used_bytes for use in all_uses)
-        # A share of 0 MiB has no limit.
-        if limits and all(limits) and used_bytes > sum(limits) + TOLERANCE_BYTES * len(all_uses):
+        most, used_bytes = limit_bytes(place, granted), sum(use.used_bytes for use in all_uses)
+        if most and used_bytes > most + TOLERANCE_BYTES * len(all_uses):
             yield (
                 Evidence(Finding(Kind.MEMORY_ABOVE_GRANT, place)),
                 f"Container {place.container} has {used_bytes // _MIB} MiB of device {place.device_uuid} "
-                f"in {len(all_uses)} processes, its share is {sum(limits) // _MIB} MiB",
+                f"in {len(all_uses)} processes, its share is {most // _MIB} MiB",
             )
 
 
