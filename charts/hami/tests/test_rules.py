@@ -127,7 +127,7 @@ def test_prometheus_accepts_the_rules(rules: str, promtool: Path) -> None:
     assert 0 == done.returncode, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("query", re.findall(r"^```\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
+@pytest.mark.parametrize("query", re.findall(r"^```promql\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
 def test_query_of_the_page_is_one(query: str, promtool: Path, tmp_path: Path) -> None:
     """It is copied as it is, and asks for series that the chart records."""
     recorded = {rule["record"] for group in USAGE_RULES["groups"] for rule in group["rules"]}

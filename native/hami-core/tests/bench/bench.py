@@ -44,7 +44,8 @@ PAGE = """# What a call costs under `libvgpu.so`
 
 This page is written by a command and not by hand:
 
-```
+<!-- not run: it measures for minutes, and writes this page -->
+```sh
 tox -e bench
 ```
 

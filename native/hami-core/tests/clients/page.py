@@ -16,7 +16,8 @@ Programs of others, each in the version named, run over the [fake driver](../nat
 without the library and once with it, under a limit of {limit_mib} MiB and {limit_percent} % of each device. This page
 is written by a command and not by hand:
 
-```
+<!-- not run: it measures for minutes, and writes this page -->
+```sh
 tox -e clients
 ```
 

@@ -43,7 +43,8 @@ HEAD = """# How well the SM limiter holds
 
 This page is written by a command and not by hand:
 
-```
+<!-- not run: it measures for minutes, and writes this page -->
+```sh
 tox -e limiter
 ```
 

@@ -21,7 +21,8 @@ What users report of programs that no package shows here, as sequences of calls.
 {limit_mib} MiB. Every step has the same result both times, except the numbers in which the limit shows. The programs of
 others are in [clients.md](clients.md). This page is written by a command, in `native/hami-core/tests`:
 
-```
+<!-- not run: it writes this page, which its test compares -->
+```sh
 python -m replays.page
 ```
 
