@@ -265,7 +265,9 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end -}}
 
-{{/* Not empty if the device plugin reads or changes MIG instances, for which the driver wants SYS_ADMIN. */}}
+{{/* Not empty if the device plugin reads or changes MIG instances. It is privileged then: in a CDI mode, NVIDIA's runtime gives a
+container no GPU in MIG mode, and only the instances that it finds at the container's start.
+Source: https://github.com/NVIDIA/nvidia-container-toolkit/blob/main/pkg/nvcdi/lib-nvml.go */}}
 {{- define "hami.hasMig" -}}
 {{- $plugin := .Values.devicePlugin -}}
 {{- $strategies := list $plugin.migStrategy -}}
@@ -286,15 +288,18 @@ capabilities: {drop: [ALL]}
 {{- end -}}
 
 {{/* The securityContext of device plugin and monitor. Files below hookPath may belong to any user.
-Argument: (list values capabilities), where Kubernetes wants allowPrivilegeEscalation for SYS_ADMIN. */}}
+Argument: (list values capabilities isPrivileged). A privileged container has all capabilities. */}}
 {{- define "hami.nodeSecurityContext" -}}
-{{- with (index . 0).securityContext }}
-{{- toYaml . }}
+{{- $given := (index . 0).securityContext -}}
+{{- if $given -}}
+{{- toYaml $given }}
+{{- else if index . 2 -}}
+runAsUser: 0
+privileged: true
+readOnlyRootFilesystem: true
 {{- else -}}
 runAsUser: 0
-{{- if not (has "SYS_ADMIN" (index . 1)) }}
 allowPrivilegeEscalation: false
-{{- end }}
 readOnlyRootFilesystem: true
 capabilities: {drop: [ALL], add: [{{ prepend (index . 1) "DAC_OVERRIDE" | join ", " }}]}
 seccompProfile: {type: RuntimeDefault}

@@ -399,12 +399,12 @@ def test_links_are_scored_if_the_policy_uses_them(policy: str, expected: bool) -
         pytest.param({"nodeConfigMap": "theirs", "migRights": True}, id="user's own ConfigMap"),
     ],
 )
-def test_plugin_may_change_mig_instances_only_if_it_has_to(values: Json) -> None:
-    """The driver wants SYS_ADMIN for that, and NVIDIA's runtime two variables."""
+def test_plugin_is_privileged_only_for_mig(values: Json) -> None:
+    """NVIDIA's runtime in a CDI mode does not give it the GPUs in MIG mode. In mode `legacy` it wants two variables."""
     plain, made = container("devicePlugin"), container("devicePlugin", {"devicePlugin": values})
 
     assert ["DAC_OVERRIDE"] == plain["securityContext"]["capabilities"]["add"]
-    assert ["DAC_OVERRIDE", "SYS_ADMIN"] == made["securityContext"]["capabilities"]["add"]
+    assert {"runAsUser": 0, "privileged": True, "readOnlyRootFilesystem": True} == made["securityContext"]
     added = {each["name"] for each in made["env"]} - {each["name"] for each in plain["env"]}
     assert {"NVIDIA_MIG_CONFIG_DEVICES", "NVIDIA_MIG_MONITOR_DEVICES"} == added
 

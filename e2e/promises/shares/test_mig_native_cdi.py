@@ -1,5 +1,5 @@
 """
-A container gets exactly its MIG instance: with plain runc, with the GPU Operator's runtime, and in mode `legacy`.
+A container gets exactly its MIG instance, with plain runc and with NVIDIA's runtime in each mode.
 
 By CDI alone where the runtime has it, with NVIDIA's own generator. The driver has made no device file of an instance,
 so containers get them by their numbers.
@@ -29,7 +29,7 @@ A100, H100 = "NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3"
 MIG = {"nvidia.com/vgpu-mode": "mig"}
 ALLOCATIONS = "hami.io/vgpu-mig-allocations"
 SMALL = "nvidia.com/mig-1g.10gb"
-KINDS = (nvidia.PLAIN, nvidia.OPERATOR, nvidia.LEGACY)
+KINDS = (nvidia.PLAIN, nvidia.JIT_CDI, nvidia.HOST_SPEC, nvidia.OPERATOR, nvidia.LEGACY)
 LOOK = """
 import glob, os, time
 from ctypes import CDLL, byref, c_int, c_size_t, create_string_buffer
@@ -57,6 +57,12 @@ async def mig_node(
         yield cluster
 
 
+async def restart_plugin(cluster: RealCluster) -> None:
+    """Kill the Node's plugin, and wait until it serves again."""
+    await cluster.kill("plugin-node-mig")
+    await cluster.restart("plugin-node-mig")
+
+
 def hardware(cluster: RealCluster) -> Path:
     """Return where this machine keeps the state of the Node's driver."""
     return cluster.driver_folder(cluster.nodes[0].name)
@@ -76,9 +82,14 @@ def sight(kind: nvidia.NodeKind, name: str, mib: int, uuid: str, instance: int) 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 async def test_pods_get_new_instances_which_go_with_them(real_cluster: RealCluster, kind: nvidia.NodeKind) -> None:
-    """Of different sizes. The scheduler takes the smallest profile that is large enough."""
+    """
+    Of different sizes. The scheduler takes the smallest profile that is large enough.
+
+    The plugin has restarted since it switched MIG on. NVIDIA's runtime then finds neither a whole GPU nor an instance.
+    """
     config = {"nodeconfig": [{"name": "node-mig", "operatingmode": "mig"}]}
     async with mig_node(real_cluster, kind, A100, nodeConfig=config) as cluster:
+        await restart_plugin(cluster)
         for name, mib in ("p", 12000), ("q", 5000):
             await cluster.create(a_pod(name, annotations=MIG, command=SHOW, gpu=1, gpumem=mib))
         lines = {name: await cluster.log_line("sees:", name) for name in "pq"}
@@ -100,6 +111,7 @@ async def test_pods_get_new_instances_which_go_with_them(real_cluster: RealClust
     ("kind", "strategy", "resource"),
     [
         pytest.param(nvidia.PLAIN, "mixed", SMALL, id="mixed-plain"),
+        pytest.param(nvidia.HOST_SPEC, "mixed", SMALL, id="mixed-host-spec"),
         pytest.param(nvidia.PLAIN, "single", "nvidia.com/gpu", id="single-plain"),
         pytest.param(nvidia.LEGACY, "single", "nvidia.com/gpu", id="single-legacy"),
     ],
@@ -110,8 +122,7 @@ async def test_pods_get_the_instances_that_an_administrator_made(
     """The kubelet counts them, and they stay when the Pods have ended."""
     async with mig_node(real_cluster, kind, H100, migStrategy=strategy) as cluster:
         made = mig_instances.make_two(DRIVER, hardware(cluster))
-        await cluster.kill("plugin-node-mig")
-        await cluster.restart("plugin-node-mig")
+        await restart_plugin(cluster)
 
         async def is_offered() -> bool:
             node = await cluster.api.get("/api/v1/nodes/node-mig")

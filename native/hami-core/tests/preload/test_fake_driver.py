@@ -3,6 +3,7 @@ What the other tests rely on in the fake driver.
 """
 
 import json
+import os
 
 import pytest
 from containers import GPU_B, GPU_C, Container
@@ -180,6 +181,23 @@ say([Cuda().started, [n.nvmlDeviceGetUUID(n.nvmlDeviceGetHandleByIndex(i)) for i
     assert [100, []] == container.run(program, preload=False, **files)
     (container.folder / "nvidia1").touch()
     assert [0, [GPU_B]] == container.run(program, preload=False, **files)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="it takes root")
+def test_privileged_container_sees_every_device(container: Container) -> None:
+    """
+    Without device files: the driver's libraries make them. Without capabilities they cannot.
+    """
+    program = """
+import pynvml as n
+n.nvmlInit()
+say(n.nvmlDeviceGetCount())
+"""
+    drop_all = "assert ctypes.CDLL(None).capset((ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()) == 0"
+
+    assert [3, 0] == [
+        container.run(each, preload=False, NVIDIA_VISIBLE_DEVICES="void") for each in (program, drop_all + program)
+    ]
 
 
 def test_processes_of_equal_number_in_two_containers_keep_their_memory(container: Container) -> None:
