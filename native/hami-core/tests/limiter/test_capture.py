@@ -31,6 +31,7 @@ SCENES = {
     "global": "[(work, beside), (capture_all, 0)]",
     "thread-local": "[(work, beside), (capture_all, 1)]",
     "relaxed": "[(work, beside), (capture_all, 2)]",
+    "same-stream": "[(work, captured), (capture_all, 2)]",
 }
 """What two threads do at the same time, by the mode of the capture."""
 

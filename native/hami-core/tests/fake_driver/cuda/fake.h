@@ -78,12 +78,15 @@ struct fake_graph_memory *fake_graph_memory_copy(const struct fake_graph_memory 
 CUresult fake_graph_memory_launch(struct fake_graph_memory *memory, bool is_freed_first);
 void fake_graph_memory_drop(struct fake_graph_memory *memory);
 
-/*
- * Return where a graph keeps its memory nodes (execution/graph.c), and the graph that a stream is captured into, or NULL
- * (execution/capture.c).
- */
+/* Return where a graph keeps its memory nodes (execution/graph.c). */
 struct fake_graph_memory **fake_graph_memory_of(CUgraph graph);
-CUgraph fake_capture_of(CUstream stream);
+
+/*
+ * Return the graph that a stream is captured into, or NULL (execution/capture.c). Nobody else uses it until fake_capture_leave(),
+ * which is not called after NULL.
+ */
+CUgraph fake_capture_enter(CUstream stream);
+void fake_capture_leave(void);
 
 /* Whether a range is within the addresses allocated so far. */
 bool fake_memory_is_addressable(CUdeviceptr pointer, size_t bytes);

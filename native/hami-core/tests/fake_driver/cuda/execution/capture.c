@@ -25,7 +25,7 @@ struct fake_capture {
     struct fake_capture *next; /* of the active captures */
 };
 
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* for captures, their graphs, and where streams are in them */
 static struct fake_capture *captures;
 static unsigned long long ids;
 static _Thread_local enum mode thread_mode = GLOBAL;
@@ -75,7 +75,19 @@ EXTRA(cuThreadExchangeStreamCaptureMode, int *mode)
     return CUDA_SUCCESS;
 }
 
-/* What a stream's next node depends on. The functions from here to the calls on streams run in the stream's own thread. */
+/* Take the mutex if the stream is captured. Another thread may end the capture meanwhile. */
+static bool lock_captured(CUstream stream)
+{
+    if (!__atomic_load_n(&stream->capture, __ATOMIC_RELAXED))
+        return false;
+    pthread_mutex_lock(&mutex);
+    if (stream->capture)
+        return true;
+    pthread_mutex_unlock(&mutex);
+    return false;
+}
+
+/* What a stream's next node depends on. The functions from here to fake_capture_kernel() need the mutex. */
 
 static CUresult follow(CUgraphNode **tails, size_t *count, const CUgraphNode *more, size_t more_count)
 {
@@ -102,18 +114,6 @@ static CUresult add(CUstream stream, const struct CUgraphNode_st *node)
     return result == CUDA_SUCCESS ? follow(&stream->tails, &stream->tail_count, &fresh, 1) : result;
 }
 
-CUresult fake_capture_kernel(CUstream stream, CUfunction function)
-{
-    return add(stream, &(struct CUgraphNode_st){.kind = FAKE_NODE_KERNEL, .params = {.function = function}});
-}
-
-CUresult fake_capture_graph(CUstream stream, CUgraph graph)
-{
-    struct CUgraphNode_st node = {.kind = FAKE_NODE_GRAPH, .child = fake_graph_copy(graph)};
-
-    return node.child ? add(stream, &node) : CUDA_ERROR_OUT_OF_MEMORY;
-}
-
 static CUresult record(CUstream stream, CUevent event)
 {
     event->capture = stream->capture;
@@ -129,7 +129,7 @@ static CUresult wait_for(CUstream stream, CUevent event)
     return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
 }
 
-CUresult fake_capture_step(CUstream stream, const struct fake_step *step)
+static CUresult add_step(CUstream stream, const struct fake_step *step)
 {
     switch (step->kind) {
     case FAKE_RECORD:
@@ -144,6 +144,41 @@ CUresult fake_capture_step(CUstream stream, const struct fake_step *step)
     return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 
+bool fake_capture_kernel(CUstream stream, CUfunction function, CUresult *result)
+{
+    bool is_captured = lock_captured(stream);
+
+    if (is_captured) {
+        *result = add(stream, &(struct CUgraphNode_st){.kind = FAKE_NODE_KERNEL, .params = {.function = function}});
+        pthread_mutex_unlock(&mutex);
+    }
+    return is_captured;
+}
+
+bool fake_capture_graph(CUstream stream, CUgraph graph, CUresult *result)
+{
+    bool is_captured = lock_captured(stream);
+
+    if (is_captured) {
+        struct CUgraphNode_st node = {.kind = FAKE_NODE_GRAPH, .child = fake_graph_copy(graph)};
+
+        *result = node.child ? add(stream, &node) : CUDA_ERROR_OUT_OF_MEMORY;
+        pthread_mutex_unlock(&mutex);
+    }
+    return is_captured;
+}
+
+bool fake_capture_step(CUstream stream, const struct fake_step *step, CUresult *result)
+{
+    bool is_captured = lock_captured(stream);
+
+    if (is_captured) {
+        *result = add_step(stream, step);
+        pthread_mutex_unlock(&mutex);
+    }
+    return is_captured;
+}
+
 static bool is_on(const struct fake_capture *wanted)
 {
     const struct fake_capture *capture = captures;
@@ -155,12 +190,29 @@ static bool is_on(const struct fake_capture *wanted)
 
 void fake_capture_join(CUstream stream, CUevent event)
 {
-    if (stream->capture || !event->capture)
+    if (!event->capture)
         return;
     pthread_mutex_lock(&mutex);
-    if (is_on(event->capture))
+    if (!stream->capture && is_on(event->capture))
         stream->capture = event->capture;
     pthread_mutex_unlock(&mutex);
+}
+
+/* Returns false if the stream is captured already. */
+static bool begin(CUstream stream, struct fake_capture *capture)
+{
+    bool is_free;
+
+    pthread_mutex_lock(&mutex);
+    is_free = !stream->capture;
+    if (is_free) {
+        capture->id = ++ids;
+        capture->next = captures;
+        __atomic_store_n(&captures, capture, __ATOMIC_RELEASE);
+        __atomic_store_n(&stream->capture, capture, __ATOMIC_RELAXED);
+    }
+    pthread_mutex_unlock(&mutex);
+    return is_free;
 }
 
 /* Calls */
@@ -177,21 +229,19 @@ API CUresult cuStreamBeginCapture_v2(CUstream handle, int mode)
         return CUDA_ERROR_INVALID_VALUE;
     if (stream->is_legacy)
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    if (stream->capture)
-        return CUDA_ERROR_ILLEGAL_STATE;
     capture = calloc(1, sizeof(*capture));
-    if (!capture || cuGraphCreate(&capture->graph, 0) != CUDA_SUCCESS)
+    if (!capture || cuGraphCreate(&capture->graph, 0) != CUDA_SUCCESS) {
+        free(capture);
         return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     capture->origin = stream;
     capture->mode = (enum mode)mode;
     capture->thread = gettid();
-    pthread_mutex_lock(&mutex);
-    capture->id = ++ids;
-    capture->next = captures;
-    __atomic_store_n(&captures, capture, __ATOMIC_RELEASE);
-    pthread_mutex_unlock(&mutex);
-    stream->capture = capture;
-    return CUDA_SUCCESS;
+    if (begin(stream, capture))
+        return CUDA_SUCCESS;
+    cuGraphDestroy(capture->graph);
+    free(capture);
+    return CUDA_ERROR_ILLEGAL_STATE;
 }
 
 EXTRA(cuStreamBeginCapture_v2_ptsz, CUstream stream, int mode)
@@ -201,7 +251,7 @@ EXTRA(cuStreamBeginCapture_v2_ptsz, CUstream stream, int mode)
 
 static void leave(CUstream stream)
 {
-    stream->capture = NULL;
+    __atomic_store_n(&stream->capture, NULL, __ATOMIC_RELAXED);
     stream->tail_count = 0;
 }
 
@@ -213,8 +263,8 @@ static void end(struct fake_capture *capture)
     while (*link != capture)
         link = &(*link)->next;
     __atomic_store_n(link, capture->next, __ATOMIC_RELEASE);
-    pthread_mutex_unlock(&mutex);
     fake_streams_each(capture->origin->execution, capture, leave);
+    pthread_mutex_unlock(&mutex);
 }
 
 API CUresult cuStreamEndCapture(CUstream handle, CUgraph *graph)
@@ -246,11 +296,16 @@ EXTRA(cuStreamEndCapture_ptsz, CUstream stream, CUgraph *graph)
     return cuStreamEndCapture(FOR_THREAD(stream), graph);
 }
 
-CUgraph fake_capture_of(CUstream handle)
+CUgraph fake_capture_enter(CUstream handle)
 {
     CUstream stream;
 
-    return fake_stream(handle, &stream) == CUDA_SUCCESS && stream->capture ? stream->capture->graph : NULL;
+    return fake_stream(handle, &stream) == CUDA_SUCCESS && lock_captured(stream) ? stream->capture->graph : NULL;
+}
+
+void fake_capture_leave(void)
+{
+    pthread_mutex_unlock(&mutex);
 }
 
 EXTRA(cuStreamGetCaptureInfo_v2, CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
@@ -266,7 +321,7 @@ EXTRA(cuStreamGetCaptureInfo_v2, CUstream handle, CUstreamCaptureStatus *status,
     if (!status)
         return CUDA_ERROR_INVALID_VALUE;
     *status = CU_STREAM_CAPTURE_STATUS_NONE;
-    if (!stream->capture)
+    if (!lock_captured(stream))
         return CUDA_SUCCESS;
     *status = stream->capture->is_spoilt ? CU_STREAM_CAPTURE_STATUS_INVALIDATED : CU_STREAM_CAPTURE_STATUS_ACTIVE;
     if (id)
@@ -277,6 +332,7 @@ EXTRA(cuStreamGetCaptureInfo_v2, CUstream handle, CUstreamCaptureStatus *status,
         *tails = stream->tails;
     if (count)
         *count = stream->tail_count;
+    pthread_mutex_unlock(&mutex);
     return CUDA_SUCCESS;
 }
 

@@ -142,10 +142,10 @@ unsigned int fake_kernel_part(CUfunction function);
 /* Whether all launches of the function take the same time. */
 bool fake_kernel_is_steady(CUfunction function);
 
-/* Capture: calls on a captured stream become nodes. */
-CUresult fake_capture_kernel(CUstream stream, CUfunction function);
-CUresult fake_capture_graph(CUstream stream, CUgraph graph);
-CUresult fake_capture_step(CUstream stream, const struct fake_step *step);
+/* Capture: a call on a captured stream becomes a node, and `*result` its result. They return false if the stream is not captured. */
+bool fake_capture_kernel(CUstream stream, CUfunction function, CUresult *result);
+bool fake_capture_graph(CUstream stream, CUgraph graph, CUresult *result);
+bool fake_capture_step(CUstream stream, const struct fake_step *step, CUresult *result);
 
 /* A stream that waits for an event of a capture joins the capture. */
 void fake_capture_join(CUstream stream, CUevent event);

@@ -262,8 +262,8 @@ API CUresult cuGraphLaunch(CUgraphExec executable, CUstream handle)
         return result;
     if (!executable)
         return CUDA_ERROR_INVALID_VALUE;
-    if (stream->capture)
-        return fake_capture_graph(stream, executable->graph);
+    if (fake_capture_graph(stream, executable->graph, &result))
+        return result;
     result = fake_graph_memory_launch(executable->memory, executable->is_freed_first);
     return result == CUDA_SUCCESS ? run(executable, stream) : result;
 }

@@ -29,8 +29,8 @@ static CUresult launch(CUfunction function, bool has_threads, CUstream handle)
     result = fake_kernel_load(function);
     if (result != CUDA_SUCCESS)
         return result;
-    if (stream->capture)
-        return fake_capture_kernel(stream, function);
+    if (fake_capture_kernel(stream, function, &result))
+        return result;
     pthread_once(&launch_read, read_launch_ns);
     if (launch_ns)
         nanosleep(&(struct timespec){0, (long)launch_ns}, NULL);

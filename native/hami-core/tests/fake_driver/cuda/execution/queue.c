@@ -322,10 +322,8 @@ CUresult fake_enqueue(CUstream stream, struct fake_step step)
     CUresult result = stream->is_legacy ? fake_capture_check_legacy(stream) : CUDA_SUCCESS;
     uint64_t at;
 
-    if (result != CUDA_SUCCESS)
+    if (result != CUDA_SUCCESS || (step.kind != FAKE_RUN && fake_capture_step(stream, &step, &result)))
         return result;
-    if (stream->capture)
-        return fake_capture_step(stream, &step);
     fake_lock(stream->execution);
     while (step.kind == FAKE_RUN && is_full(stream, &at))
         await_room(stream, at);

@@ -30,10 +30,13 @@ static CUresult allocate_on(CUdeviceptr *pointer, size_t bytes, CUmemoryPool poo
         return CUDA_ERROR_INVALID_VALUE;
     if (!pool)
         cuDeviceGetMemPool(&pool, context->ordinal);
-    graph = fake_capture_of(stream);
-    if (graph && fake_pool_ordinal(pool) < 0)
-        return CUDA_ERROR_NOT_SUPPORTED;
-    return graph ? fake_graph_take(&node, graph, fake_pool_ordinal(pool), pointer, bytes) : allocate(pointer, bytes, pool);
+    graph = fake_capture_enter(stream);
+    if (!graph)
+        return allocate(pointer, bytes, pool);
+    result = fake_pool_ordinal(pool) < 0 ? CUDA_ERROR_NOT_SUPPORTED
+                                         : fake_graph_take(&node, graph, fake_pool_ordinal(pool), pointer, bytes);
+    fake_capture_leave();
+    return result;
 }
 
 API CUresult cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream stream)
@@ -60,14 +63,18 @@ API CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream)
 {
     CUcontext context;
     CUresult result = cuStreamGetCtx(stream, &context);
-    CUgraph graph = result == CUDA_SUCCESS ? fake_capture_of(stream) : NULL;
     struct fake_range *range;
     CUgraphNode node;
+    CUgraph graph;
 
     if (result != CUDA_SUCCESS || !pointer)
         return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    if (graph)
-        return fake_graph_give(&node, graph, pointer);
+    graph = fake_capture_enter(stream);
+    if (graph) {
+        result = fake_graph_give(&node, graph, pointer);
+        fake_capture_leave();
+        return result;
+    }
     fake_memory_lock();
     range = fake_range_at(pointer);
     if (range && (range->kind == FAKE_POOLED || range->kind == FAKE_PLAIN))
