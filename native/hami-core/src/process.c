@@ -7,6 +7,7 @@
  */
 #include <pthread.h>
 #include <stdbool.h>
+#include <sys/stat.h>
 
 #include "account.h"
 #include "context.h"
@@ -73,10 +74,23 @@ static void tell_unreached(enum hami_unreached what, const char *file)
 
 void (*const hami_tell_unreached)(enum hami_unreached, const char *) = tell_unreached;
 
+/* The folder has a link for each thread beside the two that each folder has. */
+static bool is_only_thread(void)
+{
+    struct stat tasks;
+
+    return stat("/proc/self/task", &tasks) == 0 && tasks.st_nlink == 3;
+}
+
+/* Other threads run on while a process ends: the program's, and the limiter's. */
 __attribute__((destructor)) static void leave(void)
 {
-    if (hami_region())
+    if (!hami_region())
+        return;
+    if (is_only_thread())
         hami_region_release();
+    else
+        hami_region_release_later();
 }
 
 HAMI_EXPORT CUresult cuInit(unsigned int flags)

@@ -311,18 +311,30 @@ static bool holds_memory(const struct hami_slot *slot)
     return false;
 }
 
-/* A slot that holds memory keeps counting until its process is swept. The monitor ignores it from now on. */
+static bool is_own(const struct hami_slot *slot)
+{
+    return slot && atomic_load(&slot->pid) == (int32_t)getpid();
+}
+
+/* The slot keeps counting until its process is swept. The monitor ignores it from now on. */
+void hami_region_release_later(void)
+{
+    struct hami_slot *slot = atomic_load(&own_slot);
+
+    if (is_own(slot))
+        atomic_store(&slot->status, HAMI_SLOT_FREE);
+}
+
 void hami_region_release(void)
 {
     struct hami_slot *slot = atomic_load(&own_slot);
 
-    if (!slot || atomic_load(&slot->pid) != (int32_t)getpid())
+    if (!is_own(slot))
         return;
+    hami_region_release_later();
     atomic_store(&own_slot, NULL);
-    if (holds_memory(slot)) {
-        atomic_store(&slot->status, HAMI_SLOT_FREE);
+    if (holds_memory(slot))
         return;
-    }
     empty_slot(slot);
     hami_slot_lock_give();
     shrink(hami_region());

@@ -141,6 +141,12 @@ bool hami_region_least_context(int device, uint64_t *bytes);
 void hami_region_release(void);
 
 /*
+ * The same if other threads still run: they keep the slot, because they may charge it at this moment. The next process that needs a
+ * slot empties it when this one is gone.
+ */
+void hami_region_release_later(void);
+
+/*
  * Exclude the other processes of the container, and those with newer libraries of HAMi, while a context of unknown cost is made on a
  * device. Contexts of other devices do not wait. The kernel drops the lock when its holder dies. Returns false if the lock is not
  * free within 10 s, for example because its holder is stopped.

@@ -63,6 +63,32 @@ def test_slot_is_given_back_at_exit(container: Container) -> None:
     assert [] == list(decode_region(container.region.read_bytes()).slots)
 
 
+def test_thread_that_runs_while_its_process_ends_claims_no_other_slot(container: Container) -> None:
+    """
+    It keeps the slot that its process had, which says that nothing runs any more.
+    """
+    container.environment |= {"CUDA_DEVICE_SM_LIMIT": "10", "GPU_CORE_UTILIZATION_POLICY": "force"}
+    libraries = container.environ()["LD_PRELOAD"] + f":{container.build}/libslow_end.so"
+    container.run(
+        """
+import threading, time
+cuda = Cuda()
+kernel = cuda.kernel(20000)
+def load():
+    cuda.library.cuCtxSetCurrent(cuda.context)
+    while True:
+        cuda.launch(kernel)
+threading.Thread(target=load, daemon=True).start()
+time.sleep(0.5)
+say(0)
+ctypes.CDLL(None).exit(0)
+""",
+        LD_PRELOAD=libraries,
+    )
+
+    assert [0] == [slot.status for slot in decode_region(container.region.read_bytes()).slots]
+
+
 def test_launches_tell_the_monitor(container: Container) -> None:
     """
     A launch sets `recent_kernel` to 2 again and moves `last_kernel_time` forward. Nothing else does.
