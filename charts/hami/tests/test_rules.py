@@ -2,6 +2,7 @@
 Alerts fire when they should and not before, and device-hours are right, by Prometheus' own evaluation.
 """
 
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -138,6 +139,21 @@ def test_query_of_the_page_is_one(query: str, promtool: Path, tmp_path: Path) ->
 
     assert 0 == done.returncode, done.stdout + done.stderr
     assert set(re.findall(r"\w+:\w+:\w+", query)) - recorded <= {"device_type:price_of_a_device_hour:euro"}
+
+
+@pytest.mark.parametrize("name", ["hami", "usage"])
+def test_prometheus_accepts_the_queries_of_a_dashboard(name: str, promtool: Path, tmp_path: Path) -> None:
+    """With values for the variables that Grafana fills in."""
+    panels = json.loads((CHART / f"dashboards/{name}.json").read_text())["panels"]
+    queries = [target["expr"] for panel in panels for target in panel["targets"]]
+    filled = [re.sub(r"\$__\w+", "5m", re.sub(r"\$[a-z]\w*", ".*", query)) for query in queries]
+    assert not any("$" in query for query in filled)
+    path = tmp_path / "queries.yaml"
+    rules = [{"record": f"query:number:{number}", "expr": query} for number, query in enumerate(filled)]
+    path.write_text(yaml.safe_dump({"groups": [{"name": name, "rules": rules}]}))
+    done = subprocess.run([promtool, "check", "rules", path], capture_output=True, text=True, check=False)
+
+    assert 0 == done.returncode, done.stdout + done.stderr
 
 
 def test_each_alert_has_a_case() -> None:
