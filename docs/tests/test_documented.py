@@ -76,6 +76,16 @@ def test_failing_command_stops_the_block_and_is_shown(tmp_path: Path) -> None:
     assert "never reached charts/hami" not in str(caught.value)
 
 
+def test_command_that_goes_on_is_interrupted_after_its_first_line(tmp_path: Path) -> None:
+    """As a reader does with Ctrl-C; it must end well."""
+    text = "<!-- run: serve -->\n```sh\npython3 -c '{}'\n```\n"
+    serves = "import signal, time; signal.signal(2, lambda *_: exit(0)); print(1, flush=True); time.sleep(60)"
+
+    assert "1\n" == page(tmp_path, text.format(serves)).begin("serve", {}, folder=tmp_path)
+    with pytest.raises(DocumentError, match="printed '' and exited with 0"):
+        page(tmp_path, text.format("pass")).begin("serve", {}, folder=tmp_path)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

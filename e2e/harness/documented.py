@@ -9,7 +9,9 @@ real cluster run them.
 
 import os
 import re
+import signal
 import subprocess
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,6 +102,34 @@ class Document:
             where = f"{self.path}:{block.line}"
             raise DocumentError(f"{where}: {name} exited with {done.returncode}:\n{block.text}{done.stdout}")
         return done.stdout
+
+    def begin(self, name: str, environment: Mapping[str, str], *, folder: Path, seconds: float = 60) -> str:
+        """
+        Start the block *name*, and return the first line that it prints, after which it is interrupted as by Ctrl-C.
+
+        Raises:
+            KeyError: there is no such block.
+            DocumentError: it prints nothing, or does not end well.
+        """
+        block = self.blocks[name]
+        with subprocess.Popen(
+            # A job in the background, as this may be one, ignores SIGINT.
+            ["env", "--default-signal=INT", "bash", "-euc", f"exec {block.text}"],
+            env={**os.environ, **self.variables, **environment},
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process:
+            assert process.stdout is not None
+            alarm = threading.Timer(seconds, process.kill)
+            alarm.start()
+            line = process.stdout.readline()
+            process.send_signal(signal.SIGINT)
+            code = process.wait()
+            alarm.cancel()
+        if code or not line:
+            raise DocumentError(f"{self.path}:{block.line}: {name} printed {line!r} and exited with {code}")
+        return line
 
     def _exported(self) -> dict[str, str]:
         block = self.blocks.get(VARIABLES)

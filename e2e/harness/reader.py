@@ -36,3 +36,9 @@ class Reader:
         )
         self.unread.discard(name)
         return output
+
+    async def begins(self, name: str) -> str:
+        """Start the block *name*, whose command goes on until Ctrl-C, and return the first line that it prints."""
+        line = await asyncio.to_thread(self._page.begin, name, self._environment, folder=self._checkout)
+        self.unread.discard(name)
+        return line

@@ -84,6 +84,8 @@ async def test_installation_works_as_documented_and_leaves_nothing(
         assert cluster.nodes[0].name in await reader.does("see-way")
         assert "/ 3000 MiB" in await reader.does("see-pod")
         assert ",NVIDIA,3000,25:;" in await reader.does("see-grant")
+        assert "share-1" in await reader.does("ask")
+        assert (await reader.begins("page")).startswith("http://127.0.0.1:")
 
         await reader.does("uninstall")
         configurations = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"

@@ -5,6 +5,7 @@
 import argparse
 import sys
 import webbrowser
+from contextlib import suppress
 from typing import Any, Final
 
 from kubectl_hami.answer.events import events_about
@@ -43,16 +44,13 @@ def run(options: argparse.Namespace) -> int:
         server, gate = serve(questions, options.port)
     except (OSError, OverflowError) as error:
         raise UsageError(f"--port {options.port} cannot be used: {error}; --port 0 takes any free one") from error
-    sys.stdout.write(f"{gate.address}\n")
-    sys.stdout.flush()
-    sys.stderr.write(f"{NAME} ui: the page is at this address, for you alone; Ctrl-C ends it\n")
-    if options.open:
-        webbrowser.open(gate.address)
-    with server:
-        try:
-            server.serve_forever()
-        except KeyboardInterrupt:
-            return WELL
+    with server, suppress(KeyboardInterrupt):
+        sys.stdout.write(f"{gate.address}\n")
+        sys.stdout.flush()
+        sys.stderr.write(f"{NAME} ui: the page is at this address, for you alone; Ctrl-C ends it\n")
+        if options.open:
+            webbrowser.open(gate.address)
+        server.serve_forever()
     return WELL
 
 
