@@ -7,6 +7,7 @@
  */
 #include <pthread.h>
 #include <stdbool.h>
+#include <string.h>
 #include <sys/stat.h>
 
 #include "account.h"
@@ -20,6 +21,7 @@
 #include "lookup.h"
 #include "options.h"
 #include "region.h"
+#include "unreached.h"
 
 static pthread_once_t fork_watched = PTHREAD_ONCE_INIT;
 
@@ -61,11 +63,24 @@ static bool start(void)
 
 bool (*const hami_start)(void) = start;
 
-/* Programs open libraries before anything else is started, so this starts nothing but the options. */
+static bool is_driver(const char *file)
+{
+    const char *slash = strrchr(file, '/'), *name = slash ? slash + 1 : file;
+
+    return strncmp(name, "libcuda.so", 10) == 0 || strncmp(name, "libnvidia-ml.so", 15) == 0;
+}
+
+/*
+ * Programs open libraries before anything else is started, so this starts nothing but the options; then it is counted when the
+ * process first uses the driver. A process that opens the driver itself elsewhere may never use the one that is hooked.
+ */
 static void tell_unreached(enum hami_unreached what, const char *file)
 {
     if (hami_options()->is_disabled)
         return;
+    hami_unreached_add(what);
+    if (is_driver(file))
+        start();
     if (what == HAMI_OTHER_NAMESPACE)
         hami_log(HAMI_LOG_WARNING, "%s: opened with dlmopen; what it takes of a device is not limited", file);
     else

@@ -3,11 +3,12 @@ Region files and container directories as a Node has them.
 """
 
 import struct
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hamicommon.wire.region import LAYOUT_V1_2, MAGIC, UUID_BYTES, DeviceRecords, Layout, WaitRecord
-from hamicommon.wire.region.records import MARK, MARK_START, PEAK, WAIT_REASONS, WAITED, WAITING, WAITS
+from hamicommon.wire.region import LAYOUT_V1_2, MAGIC, UUID_BYTES, DeviceRecords, Layout, Unreached, WaitRecord
+from hamicommon.wire.region.records import MARK, MARK_START, PEAK, UNREACHED, WAIT_REASONS, WAITED, WAITING, WAITS
 
 SEMAPHORE = struct.pack("<IIi", 1, 0, 128)
 """A free process-shared semaphore, as glibc initialises it."""
@@ -37,6 +38,7 @@ def a_region(
     last_kernel_time: int = 0,
     records: tuple[DeviceRecords, ...] | None = None,
     waits: tuple[WaitRecord, ...] = (),
+    unreached: Unreached | None = None,
 ) -> bytearray:
     """Return a region file as a library with *layout* leaves it; with *records*, as this project's library does."""
     data = bytearray(layout.region_size + 1)
@@ -69,20 +71,31 @@ def a_region(
             put(slot + (layout.slot_device_util or 0) + device * layout.util_size + WAITING, "Q", count)
     if records is not None:
         put(MARK_START, "Q", MARK)
-    for device, record in enumerate(records or ()):
-        put(layout.procs + layout.slot_used + device * layout.memory_size + PEAK, "Q", record.peak_bytes)
-        waited = layout.procs + (layout.slot_device_util or 0) + device * layout.util_size + WAITED
-        put(waited, "2Q", record.waited_launches, record.waited_nanoseconds)
-    for wait in waits:
-        words = (wait.nanoseconds, wait.waits << 32 | wait.longest_microseconds)
-        for device, word in enumerate(words, 2 * WAIT_REASONS.index(wait.reason)):
-            put(layout.procs + layout.slot_used + device * layout.memory_size + WAITS, "Q", word)
+    for offset, word in _own_words(layout, records or (), waits, unreached):
+        put(offset, "Q", word)
     put(layout.proc_num, "i", len(processes))
     put(layout.utilization_switch, "i", utilization_switch)
     put(layout.recent_kernel, "i", recent_kernel)
     put(layout.priority, "i", priority)
     put(layout.last_kernel_time, "Q", last_kernel_time)
     return data
+
+
+def _own_words(
+    layout: Layout, records: Iterable[DeviceRecords], waits: Iterable[WaitRecord], unreached: Unreached | None
+) -> Iterator[tuple[int, int]]:
+    """Yield offsets and values of the words that this project's library adds."""
+    for device, record in enumerate(records):
+        yield layout.procs + layout.slot_used + device * layout.memory_size + PEAK, record.peak_bytes
+        waited = layout.procs + (layout.slot_device_util or 0) + device * layout.util_size + WAITED
+        yield waited, record.waited_launches
+        yield waited + 8, record.waited_nanoseconds
+    for wait in waits:
+        words = (wait.nanoseconds, wait.waits << 32 | wait.longest_microseconds)
+        for device, word in enumerate(words, 2 * WAIT_REASONS.index(wait.reason)):
+            yield layout.procs + layout.slot_used + device * layout.memory_size + WAITS, word
+    if unreached is not None:
+        yield UNREACHED, unreached.namespaces << 32 | unreached.second_drivers
 
 
 @dataclass

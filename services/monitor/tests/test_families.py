@@ -14,7 +14,7 @@ from hami_monitor.decide.pods import MonitoredPod
 from hami_monitor.decide.usage import ContainerUsage
 from hami_monitor.metrics.families import families
 from hamicommon.model import MigAllocation, MigPlacement, Share
-from hamicommon.wire.region import DeviceRecords, DeviceSums, WaitRecord
+from hamicommon.wire.region import DeviceRecords, DeviceSums, Unreached, WaitRecord
 
 MIB = 1 << 20
 NOW = 1000.5
@@ -293,6 +293,14 @@ def test_records_are_shown_in_base_units_or_not_at_all(
 
     rows = [[] if value is None else [(OWN_LABELS, value)] for value in expected]
     assert rows == [found[f"hami_share_{name}"] for name in names]
+
+
+def test_what_the_library_does_not_reach_is_shown_by_kind() -> None:
+    """For each container, and only what was counted."""
+    usages = {KEY: ContainerUsage(unreached=Unreached(namespaces=3))}
+
+    container = {name: OWN_LABELS[name] for name in ("namespace", "pod", "container")}
+    assert [(container | {"kind": "dlmopen"}, 3)] == samples(an_observation(usages=usages))["hami_library_unreached"]
 
 
 def test_waits_of_the_library_are_shown_by_reason() -> None:

@@ -28,6 +28,7 @@ from hamicommon.wire.region import (
     DeviceUtilization,
     Layout,
     RegionState,
+    Unreached,
     WaitRecord,
     decode_region,
 )
@@ -123,11 +124,18 @@ def test_waits_of_the_library_are_read_by_reason(opened: Open) -> None:
     assert expected == file.state().waits
 
 
+def test_what_the_library_does_not_reach_is_read(opened: Open) -> None:
+    """The word holds any two numbers of 32 bits."""
+    _, file = opened(records=(), unreached=Unreached(2**32 - 1, 7))
+
+    assert Unreached(2**32 - 1, 7) == file.state().unreached
+
+
 def test_region_without_the_mark_has_no_waits(opened: Open) -> None:
     """HAMi's own library may have other words there."""
-    _, file = opened(waits=(WaitRecord("share", 1, 2, 3),))
+    _, file = opened(waits=(WaitRecord("share", 1, 2, 3),), unreached=Unreached(4, 5))
 
-    assert () == file.state().waits
+    assert ((), Unreached()) == (file.state().waits, file.state().unreached)
 
 
 @of_every_release

@@ -34,6 +34,12 @@ enum hami_wait_reason {
     HAMI_WAIT_REASONS
 };
 
+/* What no hook reaches. */
+enum hami_unreached {
+    HAMI_OTHER_NAMESPACE, /* a library that is opened in another namespace of the dynamic linker */
+    HAMI_SECOND_DRIVER    /* a second copy of the driver */
+};
+
 /*
  * HAMi leaves the last three words unused. Here the first of them is the number of contexts that `context` is for. In the first
  * slot `peak` is the most that the container's processes have used together. `waits` of the first slot's devices 2r and 2r + 1 is
@@ -76,14 +82,15 @@ struct hami_slot {
 
 /*
  * glibc's process-shared semaphore. This library initialises both for older programs and waits on neither. glibc leaves the last
- * two words unused. Here `records` is HAMI_REGION_RECORDS in the first semaphore of a region in which `peak`, `waits`,
- * `waiting`, `waited` and `waited_ns` are kept; in any other they mean nothing.
+ * two words unused. Here `records` is HAMI_REGION_RECORDS in the first semaphore of a region in which `peak`, `waits`, `waiting`,
+ * `waited`, `waited_ns` and that semaphore's `unreached` are kept; in any other they mean nothing. `unreached` is how often
+ * programs opened something in another namespace (upper half) and used a second driver (lower half).
  */
 struct hami_semaphore {
     uint64_t value;
     int32_t shared;
     int32_t unused;
-    uint64_t unused_tail;
+    _Atomic uint64_t unreached;
     uint64_t records;
 };
 
@@ -158,6 +165,7 @@ HAMI_OFFSET_IS(hami_device_use, sm, 16);
 HAMI_OFFSET_IS(hami_device_use, waiting, 24);
 HAMI_OFFSET_IS(hami_device_use, waited, 32);
 HAMI_OFFSET_IS(hami_device_use, waited_ns, 40);
+HAMI_OFFSET_IS(hami_semaphore, unreached, 16);
 HAMI_OFFSET_IS(hami_semaphore, records, 24);
 
 #endif

@@ -8,6 +8,8 @@
 #ifndef HAMI_LOOKUP_H
 #define HAMI_LOOKUP_H
 
+#include "hami/region.h"
+
 /*
  * What the exported lookups in entry.S do next: return `answer` if `jump` is NULL, else jump to `jump` with the caller's arguments
  * and return address, so that RTLD_NEXT means next after the caller.
@@ -27,10 +29,7 @@ struct hami_lookup hami_decide_dlvsym(void *handle, const char *symbol, const ch
 struct hami_lookup hami_decide_dlopen(const char *file, int mode, const void *unused, const void *caller);
 struct hami_lookup hami_decide_dlmopen(long link_namespace, const char *file, int mode, const void *caller);
 
-/*
- * Says what no hook reaches: `file` was opened, or has a second driver. process.c supplies it.
- */
-enum hami_unreached { HAMI_OTHER_NAMESPACE, HAMI_SECOND_DRIVER };
+/* Counts and says what no hook reaches: `file` is about to be opened, or has a second driver. process.c supplies it. */
 extern void (*const hami_tell_unreached)(enum hami_unreached what, const char *file);
 
 #endif

@@ -18,6 +18,7 @@
 #include "options.h"
 #include "region_limits.h"
 #include "slot_lock.h"
+#include "unreached.h"
 #include "waits.h"
 
 enum {
@@ -466,6 +467,7 @@ static void publish(struct hami_region *region, bool is_file)
         is_private = !is_file;
         hami_limits_read_own(region);
         hami_waits_publish(region);
+        hami_unreached_publish(region);
         atomic_store_explicit(&mapped, region, memory_order_release);
     }
     pthread_mutex_unlock(&attach_mutex);

@@ -8,6 +8,8 @@ import subprocess
 import pytest
 from containers import SANITIZER, Container
 
+from hamicommon.wire.region import LAYOUT_V1_2, Unreached, decode_unreached
+
 pytestmark = pytest.mark.skipif(bool(SANITIZER), reason="a sanitizer does not let a program load libraries so")
 
 WAYS = ["call", "address", "lookup"]
@@ -90,6 +92,38 @@ say(open_in(ctypes.c_long(-1), {str(library)!r}.encode(), 2) is not None)
 
     assert result is True
     assert f"{library}: opened with dlmopen; what it takes of a device is not limited\n" in errors
+    assert not container.region.exists()
+
+
+@pytest.mark.parametrize("order", ["before", "after"])
+def test_library_in_another_namespace_is_counted(container: Container, order: str) -> None:
+    """
+    In the region, also if that appears later.
+    """
+    opened = f"""
+open_in = ctypes.CDLL(None).dlmopen
+open_in.restype = c_void_p
+assert open_in(ctypes.c_long(-1), {str(container.build / "libbound_now.so")!r}.encode(), 2)
+"""
+    container.run(opened + "Cuda()\nsay(0)" if order == "before" else "Cuda()\n" + opened + "say(0)")
+
+    assert Unreached(namespaces=1) == decode_unreached(LAYOUT_V1_2, container.region.read_bytes())
+
+
+def test_driver_that_is_opened_only_in_another_namespace_is_counted(container: Container) -> None:
+    """
+    The program never calls a function that has a hook.
+    """
+    container.run(
+        f"""
+open_in = ctypes.CDLL(None).dlmopen
+open_in.restype = c_void_p
+assert open_in(ctypes.c_long(-1), {str(container.build / "fake_driver/libcuda.so.1")!r}.encode(), 2)
+say(0)
+"""
+    )
+
+    assert Unreached(namespaces=1) == decode_unreached(LAYOUT_V1_2, container.region.read_bytes())
 
 
 def test_second_copy_of_the_driver_works_and_is_reported(container: Container) -> None:
@@ -109,6 +143,7 @@ say([other.cuInit(0), cuda.allocate(1100 * MIB)[0]])
     )
 
     assert [0, 2] == result
+    assert Unreached(second_drivers=1) == decode_unreached(LAYOUT_V1_2, container.region.read_bytes())
     assert f"{copy}: a second copy of the driver; what is taken through it is not limited\n" in errors
     assert 1 == errors.count("second copy")
 

@@ -16,7 +16,7 @@ from hami_monitor.decide.host import HostDevice
 from hami_monitor.decide.pods import MonitoredPod
 from hami_monitor.decide.usage import ContainerUsage
 from hamicommon.model import Share
-from hamicommon.wire.region import DeviceRecords, DeviceSums, WaitRecord
+from hamicommon.wire.region import DeviceRecords, DeviceSums, Unreached, WaitRecord
 
 MIB = 1 << 20
 
@@ -103,12 +103,23 @@ def shown_devices(observation: Observation) -> Iterator[ShownDevice]:
 
 def library_waits(observation: Observation) -> Iterator[tuple[Labels, WaitRecord]]:
     """Yield what each shown container's library has waited for, with namespace, Pod and container."""
+    for labels, usage in _library_usages(observation):
+        for record in usage.waits:
+            yield labels, record
+
+
+def library_unreached(observation: Observation) -> Iterator[tuple[Labels, Unreached]]:
+    """Yield what each shown container's library does not reach, with namespace, Pod and container."""
+    for labels, usage in _library_usages(observation):
+        yield labels, usage.unreached
+
+
+def _library_usages(observation: Observation) -> Iterator[tuple[Labels, ContainerUsage]]:
     for pod in observation.pods:
         for container in pod.containers:
             key = ContainerKey(pod.uid, container)
             if container in pod.shown and key in observation.usages:
-                for record in observation.usages[key].waits:
-                    yield (pod.namespace, pod.name, container), record
+                yield (pod.namespace, pod.name, container), observation.usages[key]
 
 
 def mig_instances(observation: Observation) -> Iterator[tuple[Labels, Labels]]:

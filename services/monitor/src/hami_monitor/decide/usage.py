@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from hami_monitor.decide.grants import Grant
-from hamicommon.wire.region import DeviceRecords, DeviceSums, ProcessSums, RegionState, WaitRecord
+from hamicommon.wire.region import DeviceRecords, DeviceSums, ProcessSums, RegionState, Unreached, WaitRecord
 
 SLOTS_EACH_SCRAPE = 16384
 """
@@ -39,6 +39,8 @@ class ContainerUsage:
     """By UUID; empty if the container's library keeps none."""
     waits: tuple[WaitRecord, ...] = ()
     """For the reasons for which the container's library has waited."""
+    unreached: Unreached = field(default_factory=Unreached)
+    """What the container's library does not reach."""
     is_blocked: bool = False
     """Whether its launches wait for a container of higher priority."""
 
@@ -78,5 +80,6 @@ def container_usage(region: RegionState, sums: ProcessSums, names: Mapping[int, 
         last_kernel_seconds=last if last is not None and 0 < last < _SIGN_BIT else None,
         records={} if region.records is None else {uuid: region.records[index] for index, uuid in names.items()},
         waits=region.waits,
+        unreached=region.unreached,
         is_blocked=region.recent_kernel < 0,
     )

@@ -17,14 +17,15 @@ from hami_monitor.decide.observation import (
     Labels,
     Observation,
     ShownDevice,
+    library_unreached,
     library_waits,
     mig_instances,
     shown_devices,
 )
 from hami_monitor.metrics.device_families import device_families
 from hami_monitor.metrics.device_families import share_families as own_share_families
+from hami_monitor.metrics.library_families import unreached_family, wait_families
 from hami_monitor.metrics.samples import NamedLabels, Row, add_samples
-from hami_monitor.metrics.wait_families import wait_families
 from hamicommon.wire.region import DeviceSums
 
 ZONE = "vGPU"
@@ -187,6 +188,7 @@ def families(observation: Observation, *, has_legacy_names: bool = False) -> lis
         *device_families(observation.node_name, observation.host_devices),
         *own_share_families(shown),
         *wait_families(library_waits(observation)),
+        unreached_family(library_unreached(observation)),
     ]
     if has_legacy_names:
         result += [_legacy_memory_family(shown), _legacy_mig_family(observation)]

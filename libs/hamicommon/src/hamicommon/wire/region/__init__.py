@@ -29,7 +29,14 @@ from hamicommon.wire.region.layout import (
     Layout,
     detect_layout,
 )
-from hamicommon.wire.region.records import DeviceRecords, WaitRecord, decode_records, decode_waits
+from hamicommon.wire.region.records import (
+    DeviceRecords,
+    Unreached,
+    WaitRecord,
+    decode_records,
+    decode_unreached,
+    decode_waits,
+)
 from hamicommon.wire.region.sums import (
     DeviceSums,
     ProcessSums,
@@ -62,10 +69,12 @@ __all__ = [
     "Region",
     "RegionState",
     "Slot",
+    "Unreached",
     "WaitRecord",
     "decode_records",
     "decode_region",
     "decode_state",
+    "decode_unreached",
     "decode_waits",
     "detect_layout",
     "encode_region",

@@ -16,6 +16,8 @@ from hamicommon.wire.region.layout import DEVICES, LAYOUT_V1_2, Layout
 MARK_START: Final = 48
 """Offset of MARK in the region."""
 MARK: Final = 0x3153444345524D48
+UNREACHED: Final = 40
+"""Offset of the word that counts what no hook reaches."""
 PEAK: Final = 48
 """Offset in what a slot says of a device's memory."""
 WAITS: Final = 56
@@ -60,6 +62,24 @@ class WaitRecord:
     """All waits together."""
     longest_microseconds: int
     """At most 2^32 - 1, which is more than an hour."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unreached:
+    """How often programs of a container used the driver past its library, since the region was made, modulo 2^32."""
+
+    namespaces: int = 0
+    """Libraries that they opened in another namespace of the dynamic linker, with `dlmopen`."""
+    second_drivers: int = 0
+    """Programs that used a second copy of the driver."""
+
+
+def decode_unreached(layout: Layout, head: bytes | memoryview) -> Unreached:
+    """Return what the region's first bytes say; zeros if its library does not count."""
+    if not _has_records(layout, head):
+        return Unreached()
+    [word] = struct.unpack_from("<Q", head, UNREACHED)
+    return Unreached(word >> 32, word & 0xFFFFFFFF)
 
 
 def decode_waits(layout: Layout, head: bytes | memoryview) -> tuple[WaitRecord, ...]:

@@ -26,8 +26,10 @@ from hamicommon.wire.region.records import (
     RECORDS_END,
     WAITING,
     DeviceRecords,
+    Unreached,
     WaitRecord,
     decode_records,
+    decode_unreached,
     decode_waits,
 )
 
@@ -48,6 +50,8 @@ class RegionState:
     """One per device; None if the library that made the region keeps none."""
     waits: tuple[WaitRecord, ...] = ()
     """For the reasons for which its library has waited."""
+    unreached: Unreached = field(default_factory=Unreached)
+    """What its library does not reach."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +113,7 @@ def decode_state(layout: Layout, head: memoryview, tail: memoryview) -> RegionSt
         last_kernel_time=None if last is None else struct.unpack_from("<Q", tail, last - start)[0],
         records=decode_records(layout, head, count),
         waits=decode_waits(layout, head),
+        unreached=decode_unreached(layout, head),
     )
 
 

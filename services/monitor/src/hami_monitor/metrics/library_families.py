@@ -1,7 +1,8 @@
 """
-Make the metric families of what a container's library waits for beside the driver.
+Make the metric families of what a container's library waits for beside the driver, and of what it does not reach.
 
-Owns the names that start with `hami_library_`. A reason has samples once there was such a wait.
+Owns the names that start with `hami_library_`. A reason has samples once there was such a wait, and a kind once it was
+counted.
 Neighbours: `hami_monitor.decide.observation` has the values, `families` the other names.
 """
 
@@ -12,9 +13,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from hami_monitor.decide.observation import Labels
 from hami_monitor.metrics.samples import add_samples
-from hamicommon.wire.region import WaitRecord
+from hamicommon.wire.region import Unreached, WaitRecord
 
 WAIT: Labels = ("namespace", "pod", "container", "reason")
+UNREACHED: Labels = ("namespace", "pod", "container", "kind")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,3 +58,19 @@ def wait_families(waits: Iterable[tuple[Labels, WaitRecord]]) -> Iterator[Metric
         metric = family.kind(family.name, family.documentation, labels=WAIT)
         add_samples(metric, ((place, family.value(record)) for place, record in places))
         yield metric
+
+
+def unreached_family(unreached: Iterable[tuple[Labels, Unreached]]) -> Metric:
+    """Return the family of what libraries do not reach: of each container, namespace, Pod, name and counts."""
+    metric = CounterMetricFamily(
+        "hami_library_unreached",
+        "Uses of the driver past the container's library: libraries opened with dlmopen, second copies of the driver.",
+        labels=UNREACHED,
+    )
+    for labels, found in unreached:
+        kinds = {"dlmopen": found.namespaces, "second-driver": found.second_drivers}
+        add_samples(
+            metric,
+            ((dict(zip(UNREACHED, (*labels, kind), strict=True)), count) for kind, count in kinds.items() if count),
+        )
+    return metric
