@@ -12,14 +12,15 @@ import pytest
 import pytest_asyncio
 
 from conformance import kinds
-from harness import embedded, evidence, order
+from harness import evidence, order
 from harness.cluster import Cluster, ClusterOf, Settings
+from harness.clusters import embedded
 from harness.isolation import own_namespace
 from testbed.folders import short_folder
 from testbed.hardware import TWO_NODES, FakeNode
 
 if TYPE_CHECKING:
-    from harness.real import RealCluster
+    from harness.clusters.real import RealCluster
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -68,7 +69,7 @@ async def real_cluster(request: pytest.FixtureRequest) -> AsyncIterator["RealClu
     if request.config.getoption("--cluster") != "real":
         yield None
         return
-    from harness import real  # imported here, because only the real cluster needs its dependencies
+    from harness.clusters import real  # imported here, because only the real cluster needs its dependencies
 
     minor, is_kept = request.config.getoption("--kubernetes"), request.config.getoption("--keep")
     async with real.running(minor, TWO_NODES, is_kept=is_kept) as cluster:

@@ -2,8 +2,8 @@
 Run Pods through their whole life on the embedded cluster and show each step: `make demo`.
 
 Applies the manifests of `examples/`, prints what happens, and checks a promise about each step. The exit status is 1 if
-a promise did not hold. Neighbours: `harness.embedded` runs the cluster, `harness.screen` prints, `harness.invariants`
-makes the final check.
+a promise did not hold. Neighbours: `harness.clusters.embedded` runs the cluster, `harness.screen` prints,
+`harness.invariants` makes the final check.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from hamicommon.model import Device, Share
 from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container
 from harness.client import PROGRAM, asked, asked_json
 from harness.cluster import ROOT, Cluster
-from harness.embedded import EmbeddedCluster, sweep
+from harness.clusters.embedded import EmbeddedCluster, sweep
 from harness.invariants import ALLOCATED, MIB, broken, inventory, look, samples
 from harness.screen import Screen
 from minicluster.client import Object

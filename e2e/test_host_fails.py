@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 import pytest
 
 from harness.cluster import Cluster
-from harness.embedded import EmbeddedCluster
+from harness.clusters.embedded import EmbeddedCluster
 from harness.invariants import check
 from harness.manifests import a_pod
 from testbed import disks

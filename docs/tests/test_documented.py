@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.documented import Document, DocumentError, unmarked
+from harness.documents.commands import Document, DocumentError, unmarked
 
 from .pages import DOCS, ROOT
 

@@ -26,7 +26,7 @@ from bench.record.measurement import percentiles
 from bench.record.usage import Usage
 from bench.report.command import parser, tell
 from bench.report.tables import machine, table
-from harness.certificates import issue
+from harness.clusters.certificates import issue
 from harness.manifests import a_container, a_pod
 from testbed.ports import free_port
 from testbed.processes import Process

@@ -23,7 +23,7 @@ from bench.report.command import parser, progress, tell
 from bench.report.tables import circumstances, spread, table
 from harness import invariants
 from harness.cluster import SCHEDULER_NAME
-from harness.embedded import EmbeddedCluster
+from harness.clusters.embedded import EmbeddedCluster
 from testbed.waiting import eventually
 
 NODE_COUNTS = (100, 500, 1000)

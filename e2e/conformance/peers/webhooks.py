@@ -15,7 +15,7 @@ from aiohttp import web
 
 from conformance.peers.clusters import Peer
 from conformance.peers.objects import Api, Object, a_pod
-from harness.certificates import issue
+from harness.clusters.certificates import issue
 from testbed.waiting import eventually
 
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"

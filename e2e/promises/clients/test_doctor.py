@@ -5,7 +5,7 @@
 from hami_monitor.adapters.processes import is_in_nodes_pid_namespace
 from harness.client import asked, asked_json
 from harness.cluster import Cluster
-from harness.embedded import EmbeddedCluster
+from harness.clusters.embedded import EmbeddedCluster
 from testbed.waiting import eventually
 
 ELECTION_SECONDS = 60.0

@@ -11,7 +11,7 @@ import pytest
 
 from harness.client import asked
 from harness.cluster import Cluster
-from harness.embedded import EmbeddedCluster
+from harness.clusters.embedded import EmbeddedCluster
 from harness.manifests import a_pod
 from testbed.waiting import eventually
 

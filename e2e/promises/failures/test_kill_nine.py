@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from harness.cluster import Cluster
-from harness.embedded import EmbeddedCluster
+from harness.clusters.embedded import EmbeddedCluster
 from harness.invariants import check, environments_of
 from harness.load import kept_running
 from harness.manifests import a_pod

@@ -8,9 +8,9 @@ from functools import partial
 import pytest
 
 from harness.cluster import Cluster
+from harness.clusters.real import RealCluster
 from harness.load import kept_running
 from harness.manifests import SLEEP, a_pod
-from harness.real import RealCluster
 from minicluster.client import ApiError, Object
 from testbed.waiting import eventually
 

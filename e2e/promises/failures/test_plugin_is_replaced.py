@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from hamicommon.wire.node_devices import decode_node_devices
-from harness import embedded
 from harness.cluster import Cluster, Settings
+from harness.clusters import embedded
 from harness.invariants import check
 from harness.manifests import SLEEP, a_pod
 from testbed.folders import short_folder

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from harness.clusters.real import RealCluster
+from harness.clusters.release import HAMI
 from harness.invariants import check
 from harness.load import kept_running
 from harness.manifests import SLEEP, a_pod
-from harness.real import RealCluster
-from harness.release import HAMI
 from testbed.waiting import eventually
 
 pytestmark = [pytest.mark.real_only, pytest.mark.timeout(400)]

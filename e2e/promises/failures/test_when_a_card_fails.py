@@ -12,8 +12,8 @@ import pytest
 from controlplane import nvidia
 from controlplane.cluster import DRIVER
 from harness.cluster import Cluster, ClusterOf, Settings
+from harness.clusters.real import RealCluster
 from harness.manifests import SLEEP, a_pod
-from harness.real import RealCluster
 from testbed.hardware import FakeDriver, FakeNode
 from testbed.waiting import eventually
 

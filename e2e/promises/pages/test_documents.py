@@ -14,10 +14,10 @@ import yaml
 from controlplane.machines import network
 from hamicommon.wire.node_devices import decode_node_devices
 from harness.cluster import ROOT
+from harness.clusters.real import IMAGES, RealCluster, without_release
+from harness.clusters.release import CHART, HAMI, INSTALL
+from harness.documents.reader import COMMAND_SECONDS, Reader
 from harness.manifests import a_pod
-from harness.reader import COMMAND_SECONDS, Reader
-from harness.real import IMAGES, RealCluster, without_release
-from harness.release import CHART, HAMI, INSTALL
 from harness.residents import running, settle
 from testbed import registry
 from testbed.ports import free_port

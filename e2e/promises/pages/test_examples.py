@@ -19,9 +19,9 @@ import yaml
 
 from hamicommon.config import load_device_config
 from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container
-from harness import embedded
 from harness.cluster import ROOT, Cluster, Settings
-from harness.embedded import BIN
+from harness.clusters import embedded
+from harness.clusters.embedded import BIN
 from minicluster.client import ApiError, Object
 from testbed.folders import short_folder
 from testbed.waiting import eventually

@@ -13,7 +13,7 @@ import pytest
 
 from harness.client import PROGRAM, asked, until_explained
 from harness.cluster import ROOT, Cluster
-from harness.documented import Document
+from harness.documents.commands import Document
 from harness.manifests import a_pod
 
 DOCS = ROOT / "docs"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import embedded
 from harness.cluster import Cluster, ClusterOf, Settings
+from harness.clusters import embedded
 from harness.manifests import SLEEP, a_pod
 from testbed import configmaps
 from testbed.hardware import TWO_NODES

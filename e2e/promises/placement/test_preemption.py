@@ -13,9 +13,9 @@ import pytest
 
 from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container
 from harness.cluster import Cluster
+from harness.clusters.real import RealCluster
 from harness.invariants import check, samples
 from harness.manifests import SLEEP, a_container, a_pod
-from harness.real import RealCluster
 from minicluster.client import ApiError, Object
 from testbed.waiting import eventually
 

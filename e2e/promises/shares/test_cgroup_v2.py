@@ -19,8 +19,8 @@ from controlplane import nvidia
 from controlplane.guest import kernel
 from controlplane.guest.node import GuestNode
 from harness.cluster import ROOT, Cluster, Settings
+from harness.clusters.real import IMAGES, RealCluster
 from harness.manifests import IMAGE, SLEEP, a_pod
-from harness.real import IMAGES, RealCluster
 from testbed.hardware import CGROUPS, FIRST_DRIVER_WITH_LIMITS, VARIABLES_FILE, FakeNode
 from testbed.waiting import eventually
 

@@ -11,8 +11,8 @@ import pynvml
 import pytest
 import pytest_asyncio
 
-from harness import embedded
 from harness.cluster import Cluster, Settings
+from harness.clusters import embedded
 from harness.manifests import a_pod
 from promises.shares.test_native_cdi import write_driver
 from testbed.folders import short_folder

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from harness.cluster import Cluster
-from harness.embedded import EmbeddedCluster
+from harness.clusters.embedded import EmbeddedCluster
 from harness.load import kept_running
 from harness.manifests import a_container, a_pod
 from minicluster.client import Object

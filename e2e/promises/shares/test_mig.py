@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import embedded
 from harness.cluster import ROOT, Cluster, ClusterOf, Settings
+from harness.clusters import embedded
 from harness.load import kept_running
 from harness.manifests import SLEEP, a_container, a_pod
 from minicluster.client import Object

@@ -16,8 +16,8 @@ import pytest
 from controlplane import nvidia
 from controlplane.cluster import DRIVER
 from harness.cluster import Settings
+from harness.clusters.real import RealCluster
 from harness.manifests import a_container, a_pod
-from harness.real import RealCluster
 from testbed import mig_instances
 from testbed.hardware import FakeNode
 from testbed.mig import device_files

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from harness import embedded
 from harness.cluster import Cluster, Settings
+from harness.clusters import embedded
 from harness.manifests import a_container, a_pod
 from testbed.folders import short_folder
 from testbed.hardware import FakeNode

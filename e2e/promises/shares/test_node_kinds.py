@@ -11,8 +11,8 @@ import pytest_asyncio
 
 from controlplane import nvidia
 from harness.cluster import Cluster, Settings
+from harness.clusters.real import RealCluster
 from harness.isolation import own_namespace
-from harness.real import RealCluster
 from promises.failures.test_kubernetes_moves_pods import test_node_serves_its_grants_again_after_a_power_cut
 from promises.shares.test_identity import (
     test_container_restarted_by_the_kubelet_has_the_same_share,

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from harness.clusters.real import RealCluster
+from harness.clusters.release import HAMI
 from harness.manifests import SLEEP, a_container, a_pod
-from harness.real import RealCluster
-from harness.release import HAMI
 from minicluster.client import ApiError, Object
 from testbed.waiting import eventually
 

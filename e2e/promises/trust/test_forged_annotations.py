@@ -14,9 +14,9 @@ import pytest_asyncio
 from controlplane.cluster import ClusterError
 from hamicommon.config import load_device_config
 from hamicommon.wire import keys
+from harness.clusters.real import RealCluster
+from harness.clusters.release import HAMI
 from harness.manifests import SLEEP, a_container, a_pod
-from harness.real import RealCluster
-from harness.release import HAMI
 from minicluster.client import Object
 from testbed.hardware import TWO_NODES
 from testbed.waiting import eventually

@@ -15,9 +15,9 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from harness.certificates import issue
 from harness.cluster import ClusterOf, Settings
-from harness.embedded import EmbeddedCluster
+from harness.clusters.certificates import issue
+from harness.clusters.embedded import EmbeddedCluster
 from harness.manifests import a_pod
 from testbed.hardware import TWO_NODES
 from testbed.waiting import eventually

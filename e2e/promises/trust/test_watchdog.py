@@ -13,9 +13,9 @@ import pytest
 import pytest_asyncio
 from prometheus_client.parser import text_string_to_metric_families
 
-from harness import embedded
 from harness.cluster import Cluster, ClusterOf, Settings
-from harness.embedded import EmbeddedCluster
+from harness.clusters import embedded
+from harness.clusters.embedded import EmbeddedCluster
 from harness.manifests import a_pod
 from minicluster.client import Object
 from promises.shares.test_native_cdi import write_driver

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from harness.cluster import Settings
+from harness.clusters.real import RealCluster
 from harness.manifests import a_pod
-from harness.real import RealCluster
 from harness.residents import settle
 
 pytestmark = [pytest.mark.real_only, pytest.mark.timeout(600)]

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from harness.clusters.real import RELEASED, RealCluster
+from harness.clusters.release import CHART
+from harness.documents.reader import Reader
 from harness.load import coming_and_going
-from harness.reader import Reader
-from harness.real import RELEASED, RealCluster
-from harness.release import CHART
 from harness.residents import settle
 
 pytestmark = [pytest.mark.real_only, pytest.mark.timeout(900)]

@@ -1,7 +1,7 @@
 """
 A reader of the documentation: runs its commands against a real cluster.
 
-Neighbours: `documented` finds the commands, `real` is the cluster.
+Neighbours: `commands` finds them, `real` is the cluster.
 """
 
 import asyncio
@@ -10,8 +10,8 @@ from pathlib import Path
 
 from controlplane.programs.build import binaries
 from harness.cluster import ROOT
-from harness.documented import VARIABLES, Document
-from harness.real import RealCluster
+from harness.clusters.real import RealCluster
+from harness.documents.commands import VARIABLES, Document
 
 COMMAND_SECONDS = 900
 """More than any command takes. Pushing is the longest, if kube-scheduler has to be built."""

@@ -18,9 +18,9 @@ import aiohttp
 import yaml
 
 from hamicommon.config import load_device_config
-from harness.certificates import issue
 from harness.cluster import ROOT, SCHEDULER_NAME, Cluster, Requests, Settings
-from harness.service_pods import HAMI, config_map, mirror
+from harness.clusters.certificates import issue
+from harness.clusters.service_pods import HAMI, config_map, mirror
 from minicluster.client import Client, Object
 from minicluster.kubelet.runtime.containers import kill_all
 from testbed.hardware import CGROUPS, TWO_NODES, FakeNode, StandInCgroups

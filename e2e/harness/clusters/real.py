@@ -19,8 +19,8 @@ from controlplane.cluster import ControlPlane
 from controlplane.machines.machine import MachineError
 from controlplane.programs.build import DEFAULT_KUBERNETES
 from harness.cluster import ROOT, Cluster, Requests, Settings
+from harness.clusters.release import CHART, DEPLOY_SECONDS, HAMI, Release, Value
 from harness.isolation import enter_new_namespace
-from harness.release import CHART, DEPLOY_SECONDS, HAMI, Release, Value
 from minicluster.client import ApiError, Client, Object
 from testbed.hardware import TWO_NODES, FakeNode
 from testbed.processes import environment
