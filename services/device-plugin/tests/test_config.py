@@ -74,7 +74,7 @@ def test_flag_wins_over_environment_over_file_over_default() -> None:
     in_file = DEVICE_CONFIG + "flags:\n  gdsEnabled: true\n  plugin:\n    deviceListStrategy: [volume-mounts, envvar]\n"
 
     assert ("volume-mounts", "envvar") == a_config(device_config=in_file).list_strategies
-    assert a_config(device_config=in_file).gds
+    assert a_config(device_config=in_file).features.gds
     assert ("envvar",) == a_config(device_config=in_file, environ={"DEVICE_LIST_STRATEGY": "envvar"}).list_strategies
     assert ("volume-mounts",) == a_config(
         "--device-list-strategy=volume-mounts", device_config=in_file, environ={"DEVICE_LIST_STRATEGY": "envvar"}
@@ -169,7 +169,7 @@ def test_aliases_of_hami_are_understood() -> None:
     """Old names of the same flags."""
     config = a_config("--nvidia-dev-root=/d", "--container-driver-root=/r")
 
-    assert ("/d", "/r") == (config.dev_root, config.driver_root_here)
+    assert ("/d", "/r") == (config.driver.dev_root, config.driver.here)
 
 
 def test_node_overrides_win_over_the_device_config() -> None:

@@ -66,7 +66,12 @@ def test_flag_wins_over_named_config_and_that_over_device_config() -> None:
     named = "flags: {gdsEnabled: false, gdrcopyEnabled: true, plugin: {passDeviceSpecs: true}}"
     config = a_config("a", "--pass-device-specs=false", a=named)
 
-    assert (False, True, True, False) == (config.gds, config.gdrcopy, config.mofed, config.is_passing_device_nodes)
+    assert (False, True, True, False) == (
+        config.features.gds,
+        config.features.gdrcopy,
+        config.features.mofed,
+        config.is_passing_device_nodes,
+    )
     assert "a" == config.named_config
 
 

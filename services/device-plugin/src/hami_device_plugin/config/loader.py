@@ -21,7 +21,7 @@ import yaml
 from hami_device_plugin.config.arguments import FLAGS
 from hami_device_plugin.config.ignored import used_keys, used_settings
 from hami_device_plugin.config.named import STRATEGIES, NamedConfig, choose_name, read_named
-from hami_device_plugin.config.settings import AUTO_DISCOVERY, Config
+from hami_device_plugin.config.settings import AUTO_DISCOVERY, Config, DriverRoots, Features
 from hami_device_plugin.decide import enforcement
 from hami_device_plugin.decide.allocation import LIST_STRATEGIES
 from hami_device_plugin.decide.cards.xids import HealthPolicy, health_policy
@@ -147,17 +147,12 @@ class _Loader:
             limit_hook=self.text("limit-hook"),
             cgroup_root=self.text("cgroup-root"),
             cdi_annotation_prefix=self.text("cdi-annotation-prefix"),
-            driver_root=self.text("nvidia-driver-root"),
-            dev_root=self.text("dev-root") or self.text("nvidia-driver-root"),
-            driver_root_here=self.text("driver-root-ctr-path"),
+            driver=self._driver_roots(),
             is_init_error_fatal=self._bool("fail-on-init-error"),
             is_passing_device_nodes=self._bool("pass-device-specs"),
             list_strategies=(NO_STRATEGY,) if mock_devices else self._list_strategies(),
             is_listed_by_index=self._choice("device-id-strategy", ("uuid", "index")) == "index",
-            gdrcopy=self._bool("gdrcopy-enabled"),
-            gds=self._bool("gds-enabled"),
-            mofed=self._bool("mofed-enabled"),
-            imex_channels=self._imex_channels(),
+            features=self._features(),
             is_imex_required=self._bool("imex-required"),
             device_config=device_config,
             resource=node.nvidia.resource_count_name,
@@ -178,6 +173,18 @@ class _Loader:
             ignored=device_config.ignored,
             old_forms=device_config.old_forms,
             without_effect=tuple(used_settings(self._arguments, self._environ)),
+        )
+
+    def _driver_roots(self) -> DriverRoots:
+        root = self.text("nvidia-driver-root")
+        return DriverRoots(root, dev_root=self.text("dev-root") or root, here=self.text("driver-root-ctr-path"))
+
+    def _features(self) -> Features:
+        return Features(
+            gdrcopy=self._bool("gdrcopy-enabled"),
+            gds=self._bool("gds-enabled"),
+            mofed=self._bool("mofed-enabled"),
+            imex_channels=self._imex_channels(),
         )
 
     def _device_config(self) -> DeviceConfig:

@@ -21,6 +21,28 @@ AUTO_DISCOVERY = "auto"
 
 
 @dataclass(frozen=True, slots=True)
+class DriverRoots:
+    """Where the driver is."""
+
+    root: str
+    """The driver's root on the host."""
+    dev_root: str
+    """The folder on the host whose `dev` has the device files."""
+    here: str
+    """Where the driver's root is mounted in this container."""
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What every container gets besides devices and driver."""
+
+    gdrcopy: bool
+    gds: bool
+    mofed: bool
+    imex_channels: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """The plugin's settings."""
 
@@ -51,19 +73,13 @@ class Config:
     cgroup_root: str
     """Where cgroup v2 is mounted, on the host and here."""
     cdi_annotation_prefix: str
-    driver_root: str
-    dev_root: str
-    driver_root_here: str
-    """Where the host's driver root is mounted in this container."""
+    driver: DriverRoots
     is_init_error_fatal: bool
     is_passing_device_nodes: bool
     list_strategies: tuple[str, ...]
     """Empty: the best that works here."""
     is_listed_by_index: bool
-    gdrcopy: bool
-    gds: bool
-    mofed: bool
-    imex_channels: tuple[int, ...]
+    features: Features
     is_imex_required: bool
     device_config: DeviceConfig
     resource: str
@@ -106,10 +122,8 @@ class Config:
     @property
     def session_settings(self) -> tuple[object, ...]:
         """The settings from files that need a new session when they change; a session adopts all others."""
-        driver = (self.driver_root, self.driver_root_here, self.dev_root)
-        features = (self.gdrcopy, self.gds, self.mofed, self.imex_channels)
         mig = (self.mig_rules, self.sharing.mode == offer.MODE, self.mig_strategy)
-        return self.resource, self.mock_devices, driver, features, self.list_strategies, mig
+        return self.resource, self.mock_devices, self.driver, self.features, self.list_strategies, mig
 
     @property
     def vgpu_directory(self) -> Path:

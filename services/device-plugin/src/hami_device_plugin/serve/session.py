@@ -94,7 +94,7 @@ class Session:
         self._vendor = nvidia.vendor(config.device_config[nvidia.SECTION])
         self._view = NodeKube(kube, config.node_name, config.resource, self._vendor, see_node)
         self._resources = PodResources(Path(config.pod_resources_socket), config.resource)
-        self._driver = Driver(nvml, self._view, metrics, config.driver_root_here)
+        self._driver = Driver(nvml, self._view, metrics, config.driver.here)
         self._cards = CardLoop(
             config,
             nvml=nvml,

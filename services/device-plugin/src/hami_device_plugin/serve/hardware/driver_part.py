@@ -74,7 +74,7 @@ class DriverPart:
         self._capabilities = capabilities
         self._view = view
         self._metrics = metrics
-        driver, self._device_root = roots(config.driver_root, config.driver_root_here, config.dev_root)
+        driver, self._device_root = roots(config.driver.root, config.driver.here, config.driver.dev_root)
         self.hook = str(library.versioned(config.vgpu_directory, __version__, library.HOOK_NAME))
         self._generator = Generator(config.cdi_generator, self.hook, driver, self._device_root)
         self.strategy = Strategy((), "the device plugin is starting")
@@ -190,10 +190,10 @@ class DriverPart:
         config = self._config
         if not config.cdi_generator:
             raise GeneratorError("--cdi-generator is empty")
-        if library_below(Path(config.driver_root_here)) is None:
+        if library_below(Path(config.driver.here)) is None:
             raise GeneratorError(
-                f"--driver-root-ctr-path {config.driver_root_here} has no driver: mount the host's "
-                f"--nvidia-driver-root {config.driver_root} there"
+                f"--driver-root-ctr-path {config.driver.here} has no driver: mount the host's "
+                f"--nvidia-driver-root {config.driver.root} there"
             )
         library.install(Path(config.cdi_hook), config.vgpu_directory, __version__, library.HOOK_NAME)
         cdi_files.try_directory(Path(config.cdi_root))
@@ -217,10 +217,11 @@ class DriverPart:
 
     def _features(self) -> Iterator[tuple[str, Sequence[str]]]:
         """Yield the generator's mode and its devices for each feature that every container gets."""
-        switches = {"gdrcopy": self._config.gdrcopy, "gds": self._config.gds, "mofed": self._config.mofed}
+        features = self._config.features
+        switches = {"gdrcopy": features.gdrcopy, "gds": features.gds, "mofed": features.mofed}
         yield from ((mode, (ALL_DEVICES,)) for mode, is_on in switches.items() if is_on)
-        if self._config.imex_channels:
-            yield "imex", [str(channel) for channel in self._config.imex_channels]
+        if features.imex_channels:
+            yield "imex", [str(channel) for channel in features.imex_channels]
 
     async def _described_devices(self, uuids: Sequence[str]) -> DriverSpec:
         """Return the description of *uuids*; if they cannot be described together, of those that can be alone."""
@@ -271,7 +272,7 @@ class DriverPart:
         """Return what changes with the driver's files, its device files and the devices."""
         root = self._device_root.here.rstrip("/")
         nodes = [*CONTROL_NODES, *(f"/dev/{name}" for name in _listed(f"{root}/dev") if name.startswith("nvidia"))]
-        found = library_below(Path(self._config.driver_root_here))
+        found = library_below(Path(self._config.driver.here))
         return (found, _identity(found), sorted(uuids), [(path, _identity(Path(f"{root}{path}"))) for path in nodes])
 
     async def _warn(self, reason: str, message: str) -> None:

@@ -28,7 +28,7 @@ LOOK_AGAIN_SECONDS = 5.0
 def limit_hook(config: Config) -> LimitHook:
     """Return how a runtime runs the hook that `find_enforcement` installs."""
     program = library.versioned(config.vgpu_directory, __version__, library.LIMIT_HOOK_NAME)
-    return LimitHook(str(program), config.driver_root, config.cgroup_root)
+    return LimitHook(str(program), config.driver.root, config.cgroup_root)
 
 
 async def find_enforcement(config: Config, nvml: Nvml, uuids: Sequence[str], strategy: Strategy) -> Enforcement:

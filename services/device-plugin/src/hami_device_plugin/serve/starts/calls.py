@@ -258,14 +258,15 @@ def grant_policy(config: Config, found: Sequence[FoundDevice], strategy: Strateg
     Raises:
         ImexError: a required channel does not exist.
     """
-    _, device_root = roots(config.driver_root, config.driver_root_here, config.dev_root)
+    _, device_root = roots(config.driver.root, config.driver.here, config.driver.dev_root)
 
     def exists(path: str) -> bool:
         return Path(f"{device_root.here.rstrip('/')}{path}").exists()
 
-    channels = tuple(n for n in config.imex_channels if exists(IMEX_CHANNEL.format(n)))
-    if config.is_imex_required and channels != config.imex_channels:
-        raise ImexError(f"--imex-required: {IMEX_CHANNEL.format(config.imex_channels[0])} does not exist")
+    features = config.features
+    channels = tuple(n for n in features.imex_channels if exists(IMEX_CHANNEL.format(n)))
+    if config.is_imex_required and channels != features.imex_channels:
+        raise ImexError(f"--imex-required: {IMEX_CHANNEL.format(features.imex_channels[0])} does not exist")
     # Under native CDI the driver's part has the device files.
     is_passing = config.is_passing_device_nodes and not strategy.is_native
     return GrantPolicy(
@@ -276,9 +277,9 @@ def grant_policy(config: Config, found: Sequence[FoundDevice], strategy: Strateg
         is_oversubscribed=config.sharing.memory_scaling > 1,
         lib_cuda_log_level=config.lib_cuda_log_level,
         is_core_limit_disabled=config.is_core_limit_disabled,
-        gdrcopy=config.gdrcopy,
-        gds=config.gds,
-        mofed=config.mofed,
+        gdrcopy=features.gdrcopy,
+        gds=features.gds,
+        mofed=features.mofed,
         imex_channels=channels,
         indices={device.uuid: device.index for device in found} if config.is_listed_by_index else None,
         minors={device.uuid: device.minor for device in found} if is_passing else None,
