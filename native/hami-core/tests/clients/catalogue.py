@@ -2,8 +2,7 @@
 The programs of others that run over the fake driver, with the packages that they need.
 
 Owns the versions: the newest when a row was written, and one of two years before. A program that needs NVIDIA's CUDA
-runtime (PyTorch, CuPy, JAX, NCCL) is not here: that runtime asks the driver for a signature that only NVIDIA's is to
-give.
+runtime (PyTorch, Triton, CuPy, JAX, NCCL) is not here: `page` says why.
 """
 
 from collections.abc import Sequence
@@ -28,6 +27,8 @@ class Client:
     """The library of the driver that it uses."""
     is_small: bool = True
     """Whether its packages are small enough for every run of the tests."""
+    cuda: int = 13050
+    """The CUDA version of the driver."""
 
 
 _ML = "nvidia-ml-py==13.615.71"
@@ -53,6 +54,18 @@ CLIENTS = (
             *("cuda-core==1.2.2", *_BINDINGS, *_COMPILER),
         ),
         is_small=False,
+    ),
+    # With a driver of CUDA 13 it calls cuCtxGetDevice_v2, which has another parameter.
+    Client(
+        "numba",
+        "0.60.0",
+        "numba_arrays.py",
+        (
+            *("numba==0.60.0", "llvmlite==0.43.0", "numpy==2.0.2"),
+            *("nvidia-cuda-nvcc-cu12==12.6.77", "nvidia-cuda-runtime-cu12==12.6.77"),
+        ),
+        is_small=False,
+        cuda=12080,
     ),
     Client("nvidia-ml-py", "13.615.71", "ml.py", (_ML,), _NVML),
     Client("nvidia-ml-py", "12.560.30", "ml.py", (_ML_BEFORE,), _NVML),

@@ -29,8 +29,10 @@ kernel's code.
 |---|---|---|---:|---:|---:|---|---|
 {rows}
 
-PyTorch, CuPy, JAX and NCCL use NVIDIA's CUDA runtime. It asks the driver for a signature that only NVIDIA's driver is
-to give, so it does not start over a fake one. `tox -e gpu` runs PyTorch and CuPy on a machine with a GPU.
+PyTorch, Triton (which needs PyTorch), CuPy, JAX and NCCL do not run here. They use NVIDIA's CUDA runtime. When it
+starts, it asks the driver for a keyed hash, through a private table (`cuGetExportTable`), and fails without it. The key
+is NVIDIA's and is not ours to copy, so the fake driver cannot answer. `tox -e gpu` runs PyTorch and CuPy on a machine
+with a GPU. What users report of such programs is replayed as calls of the driver ([replays.md](replays.md)).
 """
 
 

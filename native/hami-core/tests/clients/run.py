@@ -8,7 +8,9 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from clients.catalogue import LIMIT_MIB, LIMIT_PERCENT, REFUSED, Client
@@ -22,9 +24,10 @@ NAMES = {
 }
 TOOLKIT = "nvidia/cu13"
 """Where NVIDIA's packages have their files."""
-LIBRARIES = ("lib", "nvvm/lib64")
+TOOLKIT_12 = {"nvvm": "nvidia/cuda_nvcc/nvvm", "lib64": "nvidia/cuda_runtime/lib"}
+"""Where its packages for CUDA 12 have what a toolkit has in one folder."""
+LIBRARIES = ("lib", "lib64", "nvvm/lib64")
 KERNEL_US = 10
-CUDA_VERSION = 13050
 RUN_SECONDS = 300
 """A client may compile, on a machine that is busy."""
 
@@ -60,14 +63,16 @@ def run(client: Client, container: Container, *, is_limited: bool) -> Report:
     """Run *client* once in *container*; *is_limited* is with the library, and LIMIT_MIB on each device."""
     folders = [fetched(package) for package in client.packages]
     toolkits = [folder / TOOLKIT for folder in folders if (folder / TOOLKIT).is_dir()]
-    libraries = [container.build / "fake_driver", *(toolkit / part for toolkit in toolkits for part in LIBRARIES)]
+    toolkits.append(_toolkit_12(folders, container.folder / "toolkit"))
+    drivers = [container.build / "fake_driver" / str(client.cuda), container.build / "fake_driver"]
+    libraries = [*drivers, *(toolkit / part for toolkit in toolkits for part in LIBRARIES)]
     environment = container.environ(
         preload=is_limited,
         CUDA_DEVICE_MEMORY_LIMIT=f"{LIMIT_MIB}m",
         CUDA_DEVICE_SM_LIMIT=str(LIMIT_PERCENT),
         CLIENT_LIBRARY=client.library,
         CLIENT_NAMES=str(NAMES[client.library]),
-        FAKE_DRIVER_CUDA_VERSION=str(CUDA_VERSION),
+        FAKE_DRIVER_CUDA_VERSION=str(client.cuda),
         FAKE_DRIVER_OTHER_KERNELS_US=str(KERNEL_US),
         CUDA_HOME=str(next((toolkit for toolkit in toolkits if (toolkit / "nvvm").is_dir()), "")),
         HOME=str(container.folder),
@@ -85,3 +90,13 @@ def run(client: Client, container: Container, *, is_limited: bool) -> Report:
     assert done.returncode == 0, f"{client.name} {client.version}: {done.stderr}"
     *steps, calls = map(json.loads, done.stdout.splitlines())
     return Report(tuple(Step(line["step"], line["value"], line["is_limited"]) for line in steps), calls["calls"])
+
+
+def _toolkit_12(folders: Sequence[Path], toolkit: Path) -> Path:
+    """Return *toolkit*, made of links to what the packages of CUDA 12 in *folders* have."""
+    toolkit.mkdir(exist_ok=True)
+    for part, place in TOOLKIT_12.items():
+        for folder in folders:
+            if (folder / place).is_dir() and not (toolkit / part).exists():
+                (toolkit / part).symlink_to(folder / place)
+    return toolkit

@@ -2,10 +2,12 @@
 numba: arrays, a kernel that it compiles, streams, events and pinned memory.
 """
 
+import contextlib
 import warnings
 from typing import Any
 
-import _numba_cuda_redirector  # noqa: F401  # installed by pip, its .pth file imports it: numba's own `cuda` gives way
+with contextlib.suppress(ImportError):
+    import _numba_cuda_redirector  # noqa: F401  # numba-cuda's .pth file imports it: numba's own `cuda` gives way
 import numpy
 from numba import cuda
 from steps import LARGE_MIB, MIB, attempt, end, limited, say
