@@ -3,7 +3,9 @@ What memory that several handles, mappings or processes share takes on the fake 
 """
 
 import json
+import time
 
+import pytest
 from containers import Container
 
 
@@ -121,3 +123,75 @@ say([*seen, results[2:], truth(os.getpid())])
     assert [[0, 0], True, 10240, 0] == opened
     assert 0 == left
     assert [10240, [0, 0, 1], 0] == json.loads(last)
+
+
+@pytest.mark.parametrize("has_library", [False, True], ids=["bare", "limited"])
+def test_event_of_another_process_is_waited_for(bare: Container, has_library: bool) -> None:
+    """
+    It is reached when the maker's kernel ends. A stream of the opener waits for it, and an event of a dead maker is
+    reached. An event that was not made for it has no handle.
+    """
+    bare.has_library = has_library
+    bare.environment |= {"CUDA_DEVICE_SM_LIMIT": "50", "GPU_CORE_UTILIZATION_POLICY": "force"}
+    maker = bare.start(
+        """
+event, plain, handle = c_void_p(), c_void_p(), ctypes.create_string_buffer(64)
+results = [lib.cuEventCreate(byref(event), 4), lib.cuEventCreate(byref(event), 6), lib.cuEventCreate(byref(plain), 0)]
+results += [lib.cuIpcGetEventHandle(handle, event), lib.cuIpcGetEventHandle(handle, plain)]
+kernels = [cuda.kernel(800_000), cuda.kernel(60_000_000)]
+say([results, handle.raw.hex()])
+for kernel in kernels:
+    wait()
+    cuda.launch(kernel)
+    say(lib.cuEventRecord(event, None))
+wait()
+"""
+    )
+    assert maker.stdin is not None
+    assert maker.stdout is not None
+
+    def say_next() -> None:
+        assert maker.stdin is not None
+        assert maker.stdout is not None
+        maker.stdin.write("\n")
+        maker.stdin.flush()
+        assert "0\n" == maker.stdout.readline()
+
+    results, handle = json.loads(maker.stdout.readline())
+    opener = bare.start(
+        f"""
+import time
+class Handle(ctypes.Structure):
+    _fields_ = [("reserved", ctypes.c_char * 64)]
+event, stream = c_void_p(), c_void_p()
+say(lib.cuIpcOpenEventHandle(byref(event), Handle.from_buffer_copy(bytes.fromhex("{handle}"))))
+say(lib.cuEventQuery(event))
+for _ in range(2):
+    wait()
+    lib.cuStreamCreate(byref(stream), 1)
+    began, seen = time.monotonic(), [lib.cuEventQuery(event), lib.cuStreamWaitEvent(stream, event, 0)]
+    seen += [lib.cuStreamQuery(stream), lib.cuStreamSynchronize(stream), lib.cuEventQuery(event)]
+    say([seen, time.monotonic() - began])
+"""
+    )
+    assert opener.stdin is not None
+    assert opener.stdout is not None
+    opened = [json.loads(opener.stdout.readline()) for _ in range(2)]
+    say_next()
+    opener.stdin.write("\n")
+    opener.stdin.flush()
+    first, first_seconds = json.loads(opener.stdout.readline())
+    say_next()
+    opener.stdin.write("\n")
+    opener.stdin.flush()
+    time.sleep(0.3)
+    maker.kill()
+    maker.wait(timeout=20)
+    last, _ = opener.communicate(timeout=20)
+    second, second_seconds = json.loads(last)
+
+    assert [1, 0, 0, 0, 400] == results
+    assert [0, 0] == opened
+    assert [600, 0, 600, 0, 0] == first == second
+    assert 0.1 < first_seconds < 5
+    assert second_seconds < 10

@@ -302,6 +302,11 @@ uint64_t schedule_reached_at(int context)
     return schedule->contexts[context].reached_at;
 }
 
+uint64_t schedule_owner(int context)
+{
+    return schedule->contexts[context].is_open && !is_dead(context) ? schedule->contexts[context].process : 0;
+}
+
 void schedule_promise(int context, uint64_t at)
 {
     schedule->contexts[context].promised_at = at;

@@ -45,10 +45,13 @@ void schedule_context_close(int context);
 /* Return how far the context has come. */
 uint64_t schedule_reached_at(int context);
 
+/* Return a number of the process that has the context open; 0 if none has, or it is dead. */
+uint64_t schedule_owner(int context);
+
 /* Promise that the context has work until a later time than before. */
 void schedule_promise(int context, uint64_t at);
 
-/* Return when the context reached a time. A time older than the kept slices (some thousand) becomes the oldest kept. */
+/* Return when the context reached a time. A time older than the kept slices (half a minute of them at least) becomes the oldest kept. */
 uint64_t schedule_when_ns(int context, uint64_t at);
 
 /* Return when the context will reach a time, or an earlier time at which to ask again; later than now. */

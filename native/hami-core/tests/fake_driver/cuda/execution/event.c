@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "cuda/execution/execution.h"
+#include "time/marks.h"
 #include "time/schedule.h"
 
 #define QUEUED_POLL_NS 50000u
@@ -47,11 +48,21 @@ void fake_event_drop(CUevent event)
     }
 }
 
+void fake_event_queue(CUevent event)
+{
+    event->state = FAKE_QUEUED;
+    event->capture = NULL;
+    if (event->mark)
+        mark_hold(event->mark - 1);
+}
+
 void fake_event_reach(CUevent event, CUstream stream)
 {
     event->execution = stream->execution;
     event->at = fake_stream_at(stream);
     event->state = FAKE_PLACED;
+    if (event->mark)
+        mark_place(event->mark - 1, event->execution->device, event->execution->context, event->at);
     if (fake_reached(event->execution) >= event->at) {
         event->when_ns = hw_now_ns();
         event->state = FAKE_DONE;
@@ -73,6 +84,8 @@ static bool ask(CUevent event)
     struct fake_execution *execution = event->execution;
     bool answer;
 
+    if (event->mark)
+        return mark_is_reached(event->mark - 1);
     if (!execution)
         return event->state != FAKE_QUEUED;
     fake_lock(execution);
@@ -84,6 +97,8 @@ static bool ask(CUevent event)
 bool fake_event_is_known(CUevent event, CUstream stream, uint64_t *at)
 {
     *at = 0;
+    if (event->mark)
+        return false;
     if (event->execution == stream->execution && event->state == FAKE_PLACED) {
         *at = event->at;
         return true;
@@ -93,6 +108,10 @@ bool fake_event_is_known(CUevent event, CUstream stream, uint64_t *at)
 
 void fake_event_await(CUevent event)
 {
+    while (event->mark && !mark_is_reached(event->mark - 1))
+        nanosleep(&(struct timespec){0, QUEUED_POLL_NS}, NULL);
+    if (event->mark)
+        return;
     while (__atomic_load_n((int *)&event->state, __ATOMIC_ACQUIRE) == FAKE_QUEUED)
         nanosleep(&(struct timespec){0, QUEUED_POLL_NS}, NULL);
     if (event->execution && event->state == FAKE_PLACED)
@@ -108,11 +127,15 @@ API CUresult cuEventCreate(CUevent *event, unsigned int flags)
         return result;
     if (!event || flags > (CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS))
         return CUDA_ERROR_INVALID_VALUE;
+    if (flags & CU_EVENT_INTERPROCESS && !(flags & CU_EVENT_DISABLE_TIMING))
+        return CUDA_ERROR_INVALID_VALUE;
     *event = calloc(1, sizeof(**event));
     if (!*event)
         return CUDA_ERROR_OUT_OF_MEMORY;
     (*event)->flags = flags;
     (*event)->references = 1;
+    if (flags & CU_EVENT_INTERPROCESS)
+        (*event)->mark = mark_create() + 1;
     return CUDA_SUCCESS;
 }
 

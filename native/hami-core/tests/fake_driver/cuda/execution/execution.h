@@ -93,6 +93,7 @@ struct CUevent_st {
     struct fake_capture *capture;
     CUgraphNode *tails;
     size_t tail_count;
+    int mark; /* of an interprocess event (time/marks.h), plus 1; otherwise 0. The mark says what is reached */
 };
 
 /* Return a context's execution, made if necessary. */
@@ -122,6 +123,9 @@ uint64_t fake_stream_at(CUstream stream);
 
 /* Note that a call answered "not ready", so that virtual time passes for a thread that polls. */
 CUresult fake_not_ready(void);
+
+/* Called when an event is recorded, before its place is known. The lock is held. */
+void fake_event_queue(CUevent event);
 
 /* Called when a stream reaches an event. The lock is held. */
 void fake_event_reach(CUevent event, CUstream stream);

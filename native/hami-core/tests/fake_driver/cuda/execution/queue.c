@@ -327,10 +327,8 @@ CUresult fake_enqueue(CUstream stream, struct fake_step step)
     fake_lock(stream->execution);
     while (step.kind == FAKE_RUN && is_full(stream, &at))
         await_room(stream, at);
-    if (step.kind == FAKE_RECORD) {
-        step.event->state = FAKE_QUEUED;
-        step.event->capture = NULL;
-    }
+    if (step.kind == FAKE_RECORD)
+        fake_event_queue(step.event);
     if (stream->is_held)
         result = append(stream, &step);
     else if (!perform(stream, &step, &result))
