@@ -51,7 +51,7 @@ class Tenant:
     """How long the host function takes that follows each request; 0 for none."""
     device: int = 0
     rank: int = 0
-    """1 or 2: after each request it waits until the other rank is as far; 0 waits for nobody."""
+    """1 or 2: after each request it waits until the other rank is as far; 0: it does not."""
     faults: str = ""
     """FAKE_DRIVER_FAULTS: calls of the driver that are slow or fail."""
 

@@ -3,7 +3,9 @@ What memory that several handles, mappings or processes share takes on the fake 
 """
 
 import json
-import time
+import subprocess
+import threading
+from typing import Any
 
 import pytest
 from containers import Container
@@ -125,16 +127,7 @@ say([*seen, results[2:], truth(os.getpid())])
     assert [10240, [0, 0, 1], 0] == json.loads(last)
 
 
-@pytest.mark.parametrize("has_library", [False, True], ids=["bare", "limited"])
-def test_event_of_another_process_is_waited_for(bare: Container, has_library: bool) -> None:
-    """
-    It is reached when the maker's kernel ends. A stream of the opener waits for it, and an event of a dead maker is
-    reached. An event that was not made for it has no handle.
-    """
-    bare.has_library = has_library
-    bare.environment |= {"CUDA_DEVICE_SM_LIMIT": "50", "GPU_CORE_UTILIZATION_POLICY": "force"}
-    maker = bare.start(
-        """
+EVENT_MAKER = """
 event, plain, handle = c_void_p(), c_void_p(), ctypes.create_string_buffer(64)
 results = [lib.cuEventCreate(byref(event), 4), lib.cuEventCreate(byref(event), 6), lib.cuEventCreate(byref(plain), 0)]
 results += [lib.cuIpcGetEventHandle(handle, event), lib.cuIpcGetEventHandle(handle, plain)]
@@ -146,26 +139,13 @@ for kernel in kernels:
     say(lib.cuEventRecord(event, None))
 wait()
 """
-    )
-    assert maker.stdin is not None
-    assert maker.stdout is not None
-
-    def say_next() -> None:
-        assert maker.stdin is not None
-        assert maker.stdout is not None
-        maker.stdin.write("\n")
-        maker.stdin.flush()
-        assert "0\n" == maker.stdout.readline()
-
-    results, handle = json.loads(maker.stdout.readline())
-    opener = bare.start(
-        f"""
+EVENT_OPENER = """
 import time
 class Handle(ctypes.Structure):
     _fields_ = [("reserved", ctypes.c_char * 64)]
 event, stream = c_void_p(), c_void_p()
-say(lib.cuIpcOpenEventHandle(byref(event), Handle.from_buffer_copy(bytes.fromhex("{handle}"))))
-say(lib.cuEventQuery(event))
+opened = lib.cuIpcOpenEventHandle(byref(event), Handle.from_buffer_copy(bytes.fromhex("HANDLE")))
+say([opened, lib.cuEventQuery(event)])
 for _ in range(2):
     wait()
     lib.cuStreamCreate(byref(stream), 1)
@@ -173,25 +153,39 @@ for _ in range(2):
     seen += [lib.cuStreamQuery(stream), lib.cuStreamSynchronize(stream), lib.cuEventQuery(event)]
     say([seen, time.monotonic() - began])
 """
-    )
-    assert opener.stdin is not None
-    assert opener.stdout is not None
-    opened = [json.loads(opener.stdout.readline()) for _ in range(2)]
-    say_next()
-    opener.stdin.write("\n")
-    opener.stdin.flush()
-    first, first_seconds = json.loads(opener.stdout.readline())
-    say_next()
-    opener.stdin.write("\n")
-    opener.stdin.flush()
-    time.sleep(0.3)
-    maker.kill()
-    maker.wait(timeout=20)
-    last, _ = opener.communicate(timeout=20)
-    second, second_seconds = json.loads(last)
+
+
+def next_line(process: "subprocess.Popen[str]", *, goes_on: bool = False) -> Any:
+    """Return the next line of a program's output, which is JSON; *goes_on* ends a `wait()` of the program first."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    if goes_on:
+        process.stdin.write("\n")
+        process.stdin.flush()
+    return json.loads(process.stdout.readline())
+
+
+@pytest.mark.parametrize("has_library", [False, True], ids=["bare", "limited"])
+def test_event_of_another_process_is_waited_for(bare: Container, has_library: bool) -> None:
+    """
+    It is reached when the maker's kernel ends. A stream of the opener waits for it, and an event of a dead maker is
+    reached. An event that was not made for it has no handle.
+    """
+    bare.has_library = has_library
+    bare.environment |= {"CUDA_DEVICE_SM_LIMIT": "50", "GPU_CORE_UTILIZATION_POLICY": "force"}
+    maker = bare.start(EVENT_MAKER)
+    results, handle = next_line(maker)
+    opener = bare.start(EVENT_OPENER.replace("HANDLE", handle))
+    opened, recorded = next_line(opener), [next_line(maker, goes_on=True)]
+    first, first_seconds = next_line(opener, goes_on=True)
+    recorded.append(next_line(maker, goes_on=True))
+    threading.Timer(0.3, maker.kill).start()
+    second, second_seconds = next_line(opener, goes_on=True)
+    for process in (maker, opener):
+        process.communicate(timeout=20)
 
     assert [1, 0, 0, 0, 400] == results
-    assert [0, 0] == opened
+    assert [[0, 0], [0, 0]] == [opened, recorded]
     assert [600, 0, 600, 0, 0] == first == second
     assert 0.1 < first_seconds < 5
     assert second_seconds < 10
