@@ -158,7 +158,9 @@ def _filled(section: str) -> str:
     """Wrap the lines of everything but headings, lists, tables and code."""
     paragraphs = section.split("\n\n")
     return "\n\n".join(
-        paragraph if paragraph.startswith(("#", "-", "|", "`")) else textwrap.fill(" ".join(paragraph.split()), WIDTH)
+        paragraph
+        if paragraph.startswith(("#", "-", "|", "`", "<"))
+        else textwrap.fill(" ".join(paragraph.split()), WIDTH)
         for paragraph in paragraphs
     )
 
