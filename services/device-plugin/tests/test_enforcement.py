@@ -327,6 +327,7 @@ async def test_driver_limits_once_it_answers(node: Node, api: ApiServer, kubelet
         before = api.annotations("nodes", "", NODE)[ANNOTATION]
         driver.recover()
         await plugin.until(lambda: api.annotations("nodes", "", NODE)[ANNOTATION].startswith("driver: "))
+        await plugin.until(lambda: len(kubelet.registrations) == 2)
         edits = await started(plugin, api, kubelet, f"{T4},NVIDIA,2000,20")
 
     assert before.startswith("library: device ")
