@@ -3,6 +3,7 @@ The keys of images, and the consistency of Dockerfiles and locks. Needs no root,
 """
 
 import re
+import shutil
 import subprocess
 import tomllib
 from pathlib import Path
@@ -66,6 +67,18 @@ def test_other_changes_keep_the_key(checkout: Path, name: str) -> None:
     before = a_recipe(checkout).key()
 
     (checkout / name).write_text("after")
+
+    assert before == a_recipe(checkout).key()
+
+
+@pytest.mark.parametrize("folder", ["build/lib", "service.egg-info"])
+def test_what_pip_leaves_in_a_package_keeps_the_key(checkout: Path, folder: str) -> None:
+    """`pip install` in a checkout writes these; modules that are gone since would get into the image."""
+    shutil.copy(ROOT / ".dockerignore", checkout)
+    before = a_recipe(checkout).key()
+
+    (checkout / "src" / folder).mkdir(parents=True)
+    (checkout / "src" / folder / "old.py").write_text("left")
 
     assert before == a_recipe(checkout).key()
 

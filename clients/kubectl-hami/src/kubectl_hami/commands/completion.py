@@ -15,7 +15,7 @@ from kubectl_hami.commands.frame import WELL
 
 _FILES, _NO_FILES = 0, 4
 """Cobra's directives: complete names of files, or do not."""
-_FILE_OPTIONS: Final = frozenset(("--kubeconfig", "--from", "--file"))
+_FILE_OPTIONS: Final = frozenset(("--kubeconfig", "--from", "--file", "--since"))
 
 _SCRIPTS: Final = {
     "bash": """_kubectl_hami() {
