@@ -135,6 +135,16 @@ def test_only_the_watchdog_sees_the_nodes_processes() -> None:
     assert not any(pod_spec(workload(name)).get("hostPID") for name in WORKLOADS if name != "monitor")
 
 
+def test_folder_of_an_mps_daemon_is_mounted_under_its_own_path() -> None:
+    """The plugin meets the daemon there, and names the folder to container runtimes."""
+    spec = pod_spec(workload("devicePlugin", {"devicePlugin": {"mpsRoot": "/run/nvidia/mps"}}))
+    [mount] = [each for each in spec["containers"][0]["volumeMounts"] if each["name"] == "mps"]
+
+    assert "--mps-root=/run/nvidia/mps" in spec["containers"][0]["args"]
+    assert ("/run/nvidia/mps", True) == (mount["mountPath"], mount["readOnly"])
+    assert not any(each["name"] == "mps" for each in pod_spec(workload("devicePlugin"))["volumes"])
+
+
 def test_only_the_watchdog_sees_the_nodes_control_groups() -> None:
     """Read-only, and under the host's path, which NVML takes."""
     cgroup = {"name": "cgroup", "mountPath": "/sys/fs/cgroup", "readOnly": True}

@@ -210,13 +210,26 @@ def test_mode_mig_scales_nothing_and_sets_nothing_for_the_library() -> None:
     assert shared.session_settings != a_config().session_settings
 
 
-def test_mode_mps_means_hami_core_and_says_so() -> None:
+def test_mode_mps_without_a_daemon_means_hami_core_and_says_so() -> None:
     """As in HAMi, whose MPS daemon is a stub: Pods may ask for the mode, and the library keeps the limits."""
     entries = json.dumps({"nodeconfig": [{"name": "n1", "operatingmode": "mps"}]})
     config = a_config(files={NODE_CONFIG: entries})
 
     assert "mps" == config.sharing.mode
-    assert ("operatingmode of Node n1: mps means hami-core: no MPS daemon is used",) == config.warnings
+    assert ("operatingmode of Node n1: mps means hami-core: --mps-root names no MPS daemon",) == config.warnings
+
+
+def test_folder_of_an_mps_daemon_is_nvidias_setting_and_needs_the_mode() -> None:
+    """A flag, a variable, or a key of the config that HAMi accepts."""
+    entries = json.dumps({"nodeconfig": [{"name": "n1", "operatingmode": "mps"}]})
+    files: Texts = {NODE_CONFIG: entries}
+    named = DEVICE_CONFIG + "flags: {mpsRoot: /run/nvidia/mps/}\n"
+
+    found = [a_config(device_config=named, files=files), a_config(files=files, environ={"MPS_ROOT": "/run/nvidia/mps"})]
+    assert [("/run/nvidia/mps", ())] * 2 == [(config.mps_root, config.warnings) for config in found]
+    sentence = "--mps-root: has no effect: operatingmode of Node n1 is not mps"
+    assert (sentence,) == a_config(device_config=named).warnings
+    assert "--mps-root: 'mps' is not an absolute path, such as /run/nvidia/mps" in problems("--mps-root=mps")
 
 
 def mps(replicas: int) -> str:
@@ -227,7 +240,7 @@ def mps(replicas: int) -> str:
 
 def test_sharing_by_mps_is_refused_because_it_would_not_hold() -> None:
     """A program that does not find the daemon's pipe runs without a limit."""
-    with pytest.raises(ConfigError, match=r"sharing\.mps: would not hold: containers get no pipe to an MPS daemon"):
+    with pytest.raises(ConfigError, match=r"sharing\.mps: would not hold: its equal parts are not what containers"):
         a_config(device_config=mps(4))
 
 
@@ -282,10 +295,10 @@ def test_keys_that_nobody_reads_are_told() -> None:
     )
 
     assert (
-        "flags.mpsRoot: has no effect: no MPS daemon is used",
         "flags.plugin.passDeviceSpec: unknown key, ignored",
         "resources: has no effect: the section nvidia defines what is registered and how it is shared",
         "sharing: has no effect: the section nvidia defines what is registered and how it is shared",
+        "--mps-root: has no effect: operatingmode of Node n1 is not mps",
     ) == config.warnings
 
 

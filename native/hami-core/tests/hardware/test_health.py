@@ -112,6 +112,15 @@ def test_power_and_clocks_are_what_a_test_sets(start: Start, driver: FakeDriver)
     assert 400000 == process.ask("n.nvmlDeviceGetEnforcedPowerLimit(gpu(1))")
 
 
+def test_compute_mode_is_what_a_test_sets(start: Start, driver: FakeDriver) -> None:
+    """
+    By default any number of programs may use a GPU.
+    """
+    driver.set(GPU_A, compute_mode=3)
+
+    assert [3, 0] == start().ask_all("n.nvmlDeviceGetComputeMode(gpu(0))", "n.nvmlDeviceGetComputeMode(gpu(1))")
+
+
 def test_reset_needs_the_card_for_itself(start: Start, driver: FakeDriver) -> None:
     """
     nvidia-smi refuses too while a process has the card open.

@@ -198,11 +198,6 @@ API(nvmlDeviceGetPerformanceState, nvmlDevice_t device, int *state)
     return enumerated(device, state, 0);
 }
 
-API(nvmlDeviceGetComputeMode, nvmlDevice_t device, int *mode)
-{
-    return enumerated(device, mode, 0);
-}
-
 API(nvmlDeviceGetPersistenceMode, nvmlDevice_t device, int *mode)
 {
     return enumerated(device, mode, 1);

@@ -19,6 +19,11 @@ static nvmlReturn_t answer(nvmlDevice_t device, unsigned int *output, const char
     return result;
 }
 
+API(nvmlDeviceGetComputeMode, nvmlDevice_t device, unsigned int *mode)
+{
+    return answer(device, mode, "compute-mode", 0);
+}
+
 /* Temperature */
 
 static int64_t temperature(nvmlDevice_t device)

@@ -186,6 +186,13 @@ FLAGS = (
         env=("HAMI_CGROUP_ROOT",),
     ),
     Flag(
+        "mps-root",
+        "",
+        "folder of the MPS control daemon, on the host and in this container: limits compute on a Node in mode mps",
+        env=("MPS_ROOT",),
+        key=("flags", "mpsRoot"),
+    ),
+    Flag(
         "device-id-strategy",
         "uuid",
         "what the device list contains: uuid or index",

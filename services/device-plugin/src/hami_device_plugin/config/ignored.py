@@ -31,7 +31,6 @@ IGNORED_FLAGS = (
     IgnoredFlag("device-cores-scaling", "set nvidia.deviceCoreScaling in the device config", ("DEVICE_CORES_SCALING",)),
     IgnoredFlag("resource-name", "set nvidia.resourceCountName in the device config"),
     IgnoredFlag("nvidia-cdi-hook-path", _NO_HOOK, ("NVIDIA_CDI_HOOK_PATH",)),
-    IgnoredFlag("mps-root", "no MPS daemon is used", ("MPS_ROOT",), ("flags", "mpsRoot")),
     IgnoredFlag(
         "nvidia-ctk-path",
         "--cdi-generator names the nvidia-ctk that is run",

@@ -22,7 +22,7 @@ from hami_device_plugin.config.arguments import FLAGS
 from hami_device_plugin.config.ignored import used_keys, used_settings
 from hami_device_plugin.config.named import STRATEGIES, NamedConfig, choose_name, read_named
 from hami_device_plugin.config.settings import AUTO_DISCOVERY, Config, DriverRoots, Features
-from hami_device_plugin.decide import enforcement
+from hami_device_plugin.decide import enforcement, mps
 from hami_device_plugin.decide.allocation import LIST_STRATEGIES
 from hami_device_plugin.decide.cards.xids import HealthPolicy, health_policy
 from hami_device_plugin.decide.hardware.mock import MockDevice, read_mock_devices
@@ -39,7 +39,6 @@ from hamicommon.wire.errors import DecodeError
 from hamicommon.wire.go.strconv import parse_bool
 from hamicommon.wire.version import NEWEST, WireVersion
 
-MPS = "mps"
 TRUE_IN_HAMI = "true"
 """The one spelling that HAMi compares a variable with."""
 NO_STRATEGY = "none"
@@ -115,8 +114,11 @@ class _Loader:
         yield from used_keys(self._file, known)
         yield from used_keys(self._named.root, known)
         yield from self._named.warnings
-        if node.operating_mode == MPS:
-            yield f"operatingmode of Node {node_name}: mps means hami-core: no MPS daemon is used"
+        has_root = bool(self.text("mps-root"))
+        if node.operating_mode == mps.MODE and not has_root:
+            yield f"operatingmode of Node {node_name}: mps means hami-core: --mps-root names no MPS daemon"
+        if node.operating_mode != mps.MODE and has_root:
+            yield f"--mps-root: has no effect: operatingmode of Node {node_name} is not mps"
 
     def _assemble(
         self,
@@ -146,6 +148,7 @@ class _Loader:
             memory_enforcement=self._choice("memory-enforcement", enforcement.SETTINGS),
             limit_hook=self.text("limit-hook"),
             cgroup_root=self.text("cgroup-root"),
+            mps_root=self._mps_root(),
             cdi_annotation_prefix=self.text("cdi-annotation-prefix"),
             driver=self._driver_roots(),
             is_init_error_fatal=self._bool("fail-on-init-error"),
@@ -315,9 +318,15 @@ class _Loader:
             counts = [each.get("replicas") for each in listed if isinstance(each, dict)] if listed else []
             if any(isinstance(count, int) and count > 1 for count in counts):
                 self._problems.append(
-                    "sharing.mps: would not hold: containers get no pipe to an MPS daemon, and programs without one "
-                    "have no limit; remove it, and set nvidia.deviceSplitCount"
+                    "sharing.mps: would not hold: its equal parts are not what containers are granted; remove it, set "
+                    "nvidia.deviceSplitCount, and for an MPS daemon operatingmode mps and flags.mpsRoot"
                 )
+
+    def _mps_root(self) -> str:
+        text = self.text("mps-root")
+        if text and not text.startswith("/"):
+            self._problems.append(f"--mps-root: {text!r} is not an absolute path, such as /run/nvidia/mps")
+        return text.rstrip("/")
 
     def _imex_channels(self) -> tuple[int, ...]:
         text = self.text("imex-channel-ids").strip("[] ")

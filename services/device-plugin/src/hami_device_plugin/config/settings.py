@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hami_device_plugin.config.arguments import DEFAULT_KUBELET_SOCKET
+from hami_device_plugin.decide import mps
 from hami_device_plugin.decide.cards.xids import HealthPolicy
 from hami_device_plugin.decide.hardware.mock import MockDevice
 from hami_device_plugin.decide.inventory import SharingPolicy
@@ -72,6 +73,8 @@ class Config:
     """The hami-limit-hook to install."""
     cgroup_root: str
     """Where cgroup v2 is mounted, on the host and here."""
+    mps_root: str
+    """Folder of an MPS control daemon, on the host and here; empty: none."""
     cdi_annotation_prefix: str
     driver: DriverRoots
     is_init_error_fatal: bool
@@ -123,7 +126,8 @@ class Config:
     def session_settings(self) -> tuple[object, ...]:
         """The settings from files that need a new session when they change; a session adopts all others."""
         mig = (self.mig_rules, self.sharing.mode == offer.MODE, self.mig_strategy)
-        return self.resource, self.mock_devices, self.driver, self.features, self.list_strategies, mig
+        daemon = self.mps_root if self.sharing.mode == mps.MODE else ""
+        return self.resource, self.mock_devices, self.driver, self.features, self.list_strategies, mig, daemon
 
     @property
     def vgpu_directory(self) -> Path:

@@ -26,6 +26,8 @@ DEVICE_UUIDS = "HAMI_DEVICE_UUIDS"
 The device of each `CUDA_DEVICE_MEMORY_LIMIT_<i>`, for our library. NVIDIA's CDI modes replace VISIBLE_DEVICES, which
 HAMi's library reads.
 """
+CORE_POLICY, NO_CORE_LIMIT = "GPU_CORE_UTILIZATION_POLICY", "disable"
+"""The variable of the library by which an operator or a Pod's author switches the limit on compute off, and how."""
 VOLUME_ROOT = "/var/run/nvidia-container-devices"
 CONTROL_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
 
@@ -133,7 +135,7 @@ def node_environment(policy: GrantPolicy) -> dict[str, str]:
     if policy.lib_cuda_log_level:
         env["LIBCUDA_LOG_LEVEL"] = policy.lib_cuda_log_level
     if policy.is_core_limit_disabled:
-        env["GPU_CORE_UTILIZATION_POLICY"] = "disable"
+        env[CORE_POLICY] = NO_CORE_LIMIT
     return env | feature_environment(policy)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hami_device_plugin.decide.allocation import device_uuid
+from hami_device_plugin.decide.mps import MpsDaemon
 from hamicommon.errors import HamiError
 from hamicommon.model import Share
 from hamicommon.wire import keys
@@ -19,6 +20,7 @@ AUTO, REQUIRED, NONE = "auto", "required", "none"
 SETTINGS = (AUTO, REQUIRED, NONE)
 LIBRARY, DRIVER, INSTANCES = "library", "driver", "mig"
 HOLDERS = (LIBRARY, DRIVER, INSTANCES)
+BESIDE_LIBRARY = ", the library limits compute"
 EXCLUSIVE_PERCENT = 100
 """With this share of compute a container is alone on its device."""
 _MIB = 1 << 20
@@ -37,10 +39,16 @@ class Enforcement:
     reason: str
     is_final: bool = True
     """False if it is unknown what the driver can, because it did not answer."""
+    compute: str = ""
+    """Who limits compute, and why; empty if the settings leave it to the library."""
+    mps: MpsDaemon | None = None
+    """The daemon by which MPS limits compute; None if the library does."""
+    is_compute_final: bool = True
+    """False if MPS would limit compute, and does not yet."""
 
     def __str__(self) -> str:
         """Return it as users see it."""
-        return f"{self.by}: {self.reason}"
+        return f"{self.by}: {self.reason}" + (f"; compute: {self.compute}" if self.compute else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +75,7 @@ def choose_enforcement(setting: str, problem: str | None, *, is_final: bool = Tr
     if setting == NONE:
         return Enforcement(LIBRARY, "--memory-enforcement=none")
     if problem is None:
-        return Enforcement(DRIVER, "the driver limits memory by cgroup, the library limits compute")
+        return Enforcement(DRIVER, f"the driver limits memory by cgroup{BESIDE_LIBRARY}")
     if setting == REQUIRED:
         raise EnforcementError(f"--memory-enforcement=required: the driver cannot limit memory: {problem}")
     return Enforcement(LIBRARY, problem, is_final)

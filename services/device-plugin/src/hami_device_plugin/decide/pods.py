@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from hami_device_plugin.decide.allocation import CORE_POLICY
 from hamicommon.errors import HamiError
 from hamicommon.model import ContainerShares, PodShares
 from hamicommon.quantity import whole
@@ -20,7 +21,7 @@ from hamicommon.wire.go.strconv import parse_bool
 from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container
 
 DISABLE_CONTROL = "CUDA_DISABLE_CONTROL"
-CHOICES = frozenset({"GPU_CORE_UTILIZATION_POLICY", "CUDA_TASK_PRIORITY"})
+CHOICES = frozenset({CORE_POLICY, "CUDA_TASK_PRIORITY"})
 """The library's variables by which the author of a Pod may loosen a limit."""
 
 

@@ -38,7 +38,7 @@ from hami_device_plugin.metrics import Metrics
 from hami_device_plugin.serve.hardware.card_loop import CardLoop, Conditions
 from hami_device_plugin.serve.hardware.driver import Driver
 from hami_device_plugin.serve.hardware.driver_part import DriverPart
-from hami_device_plugin.serve.hardware.enforcement import find_enforcement, wait_answer
+from hami_device_plugin.serve.hardware.enforcement import find_enforcement, wait_change
 from hami_device_plugin.serve.hardware.link_loop import LinkLoop
 from hami_device_plugin.serve.kubelet_loop import KubeletLoop
 from hami_device_plugin.serve.mig.instances import Instances, MigInstances
@@ -254,8 +254,8 @@ class Session:
             group.create_task(self._node_loop.keep_library())
             group.create_task(self._node_loop.keep_directories())
             group.create_task(self._watch_node())
-            if not enforcement.is_final:
-                group.create_task(self._await_driver_answer())
+            if not (enforcement.is_final and enforcement.is_compute_final):
+                group.create_task(self._await_other_enforcement(mode, enforcement))
             group.create_task(self._links.run())
             group.create_task(self._driver_part.keep(self._uuids, self.end))
             group.create_task(self._driver_part.check())
@@ -339,25 +339,28 @@ class Session:
 
     async def _choose_enforcement(self, mode: Mode) -> Enforcement:
         """
-        Return who limits memory.
+        Return who limits containers.
 
         Raises:
             EnforcementError: it must be the driver, which cannot. The scheduler is told that no device can be used.
         """
         try:
-            found = await find_enforcement(self._config, self._nvml, self._uuids(), self._driver_part.strategy)
+            strategy, is_identity = self._driver_part.strategy, mode.is_identity
+            found = await find_enforcement(self._config, self._nvml, self._uuids(), strategy, is_identity=is_identity)
         except EnforcementError as error:
             await self._withdraw_devices(mode, Enforcement("none", str(error)))
             raise
-        logger.info("Memory is limited", by=found.by, because=found.reason)
+        compute = {"compute": found.compute} if found.compute else {}
+        logger.info("Memory is limited", by=found.by, because=found.reason, **compute)
         for name in HOLDERS:
             self._metrics.enforcement.labels(name).set(name == found.by)
         self._enforcement = found
         return found
 
-    async def _await_driver_answer(self) -> None:
-        """End the session once it is known whether the driver can limit memory."""
-        await wait_answer(self._config, self._nvml, self._uuids(), self._driver_part.strategy)
+    async def _await_other_enforcement(self, mode: Mode, found: Enforcement) -> None:
+        """End the session once somebody else limits containers than was *found*."""
+        strategy, is_identity = self._driver_part.strategy, mode.is_identity
+        await wait_change(found, self._config, self._nvml, self._uuids(), strategy, is_identity=is_identity)
         self.end("enforcement")
 
     async def _withdraw_devices(self, mode: Mode, enforcement: Enforcement) -> None:

@@ -1,8 +1,8 @@
 """
-Find out who limits device memory on this Node, and install the hook by which the driver does.
+Find out who limits containers on this Node, and install the hook by which the driver does.
 
-Neighbours: `decide.enforcement` chooses, `driver_part` has chosen how hooks reach containers, `session` asks at its
-start.
+Neighbours: `decide.enforcement` chooses, `driver_part` has chosen how hooks reach containers, `compute` looks for MPS,
+`session` asks at its start.
 """
 
 import asyncio
@@ -19,6 +19,7 @@ from hami_device_plugin.decide.cdi.strategy import Strategy
 from hami_device_plugin.decide.enforcement import INSTANCES, NONE, Enforcement, choose_enforcement
 from hami_device_plugin.decide.inventory import is_instance
 from hami_device_plugin.decide.mig.offer import MODE as MIG
+from hami_device_plugin.serve.hardware.compute import with_compute
 from hamicommon.errors import HamiError
 from hamicommon.runtime.host.nvml import Nvml
 
@@ -31,9 +32,11 @@ def limit_hook(config: Config) -> LimitHook:
     return LimitHook(str(program), config.driver.root, config.cgroup_root)
 
 
-async def find_enforcement(config: Config, nvml: Nvml, uuids: Sequence[str], strategy: Strategy) -> Enforcement:
+async def find_enforcement(
+    config: Config, nvml: Nvml, uuids: Sequence[str], strategy: Strategy, *, is_identity: bool
+) -> Enforcement:
     """
-    Return who limits the memory of containers with the devices *uuids*, which get them by *strategy*.
+    Return who limits containers with the devices *uuids*, which get them by *strategy*, and by identity or the lock.
 
     Raises:
         EnforcementError: the settings require the driver, which cannot.
@@ -47,17 +50,24 @@ async def find_enforcement(config: Config, nvml: Nvml, uuids: Sequence[str], str
             problem = await _problem(config, nvml, gpus, strategy)
         except HamiError as error:
             problem, is_final = str(error), False
-    return choose_enforcement(config.memory_enforcement, problem, is_final=is_final)
+    found = choose_enforcement(config.memory_enforcement, problem, is_final=is_final)
+    return await with_compute(found, config, nvml, gpus, is_identity=is_identity)
 
 
-async def wait_answer(config: Config, nvml: Nvml, uuids: Sequence[str], strategy: Strategy) -> None:
-    """Look again until it is known whether the driver can limit memory, after a look that failed."""
+async def wait_change(
+    before: Enforcement, config: Config, nvml: Nvml, uuids: Sequence[str], strategy: Strategy, *, is_identity: bool
+) -> None:
+    """Look again, for what is not known for good, until something else is found than *before*."""
     gpus = [uuid for uuid in uuids if not is_instance(uuid)]
     while True:
         await asyncio.sleep(LOOK_AGAIN_SECONDS)
         with suppress(HamiError):
-            await _problem(config, nvml, gpus, strategy)
-            return
+            if before.is_final:
+                found = await with_compute(before, config, nvml, gpus, is_identity=is_identity)
+            else:
+                found = await find_enforcement(config, nvml, uuids, strategy, is_identity=is_identity)
+            if found != before:
+                return
 
 
 async def _problem(config: Config, nvml: Nvml, gpus: Sequence[str], strategy: Strategy) -> str | None:

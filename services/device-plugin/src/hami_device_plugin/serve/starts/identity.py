@@ -12,14 +12,17 @@ provides the access.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from hami_device_plugin.adapters import cdi_files
 from hami_device_plugin.adapters.files import host_files_of, make_world_writable
+from hami_device_plugin.adapters.mps import daemon_problem
 from hami_device_plugin.adapters.regions import prepare_region, write_limits
 from hami_device_plugin.decide.allocation import (
+    CORE_POLICY,
+    NO_CORE_LIMIT,
     Container,
     Grant,
     GrantPolicy,
@@ -36,6 +39,7 @@ from hami_device_plugin.decide.cdi.driver import DriverSpec
 from hami_device_plugin.decide.enforcement import Enforcement, EnforcementError, Hold, hold
 from hami_device_plugin.decide.inventory import is_instance
 from hami_device_plugin.decide.mig.grant import GrantedInstance, instance_grant
+from hami_device_plugin.decide.mps import NO_LIMIT_PERCENT, MpsError, thread_percentage, with_mps
 from hami_device_plugin.decide.owner import Entry, Listed, contradiction, named, owner
 from hami_device_plugin.decide.pods import Pod, granted_shares
 from hami_device_plugin.serve.mig.instances import Granted, Instances
@@ -201,10 +205,27 @@ class IdentityAllocator:
             driver = await self._access.driver(uuids or granted_uuids(granted))
             instances = await self._access.granted(uuids, self._policy)
             held = self._hold(pod, granted)
+            if not instances:
+                await self._check_mps(granted)
         except HamiError as error:
             raise IdentityError(f"Pod {pod}, container {container}: {error}") from error
         found = self._container(pod, container)
         return Prepared(device, found, granted, instances, driver, held, pod.has_host_users)
+
+    async def _check_mps(self, shares: ContainerShares) -> None:
+        """
+        Check that a container with *shares* can be a client of MPS, where that limits compute.
+
+        Raises:
+            MpsError: it cannot, so it would have no limit, or not start.
+        """
+        daemon = self._enforcement.mps
+        if daemon is None:
+            return
+        thread_percentage(shares)
+        problem = await asyncio.to_thread(daemon_problem, daemon.pipe, daemon.shared_memory)
+        if problem is not None:
+            raise MpsError(f"MPS limits compute on this Node, and {problem}")
 
     def _hold(self, pod: Pod, shares: ContainerShares) -> Hold:
         return hold(
@@ -282,12 +303,22 @@ class IdentityAllocator:
     def _grant(self, prepared: Prepared, library: Library) -> Grant:
         if prepared.instances:
             return instance_grant(prepared.instances, self._policy)
+        daemon = self._enforcement.mps
+        if daemon is None:
+            return self._share_grant(prepared, library, self._policy)
+        # Both limits at once would be a part of a part.
+        grant = self._share_grant(prepared, library, replace(self._policy, is_core_limit_disabled=True))
+        is_author_unlimited = prepared.container.choices.get(CORE_POLICY) == NO_CORE_LIMIT
+        is_limited = not (self._policy.is_core_limit_disabled or is_author_unlimited)
+        return with_mps(grant, thread_percentage(prepared.shares) if is_limited else NO_LIMIT_PERCENT, daemon)
+
+    def _share_grant(self, prepared: Prepared, library: Library, policy: GrantPolicy) -> Grant:
         if not prepared.has_library:
-            return without_library(prepared.shares, self._policy)
+            return without_library(prepared.shares, policy)
         return allocate(
             prepared.shares,
             prepared.container,
-            self._policy,
+            policy,
             library=library,
             region=prepared.region,
             is_private=True,
