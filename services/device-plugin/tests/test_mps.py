@@ -133,6 +133,7 @@ async def test_container_is_a_client_with_its_part_and_no_limit_of_the_library(
             whole = await started(plugin, api, kubelet, f"{T4},NVIDIA,16384,100", "q")
             await plugin.until(lambda: said(api).endswith("; compute: MPS"))
             _, ready = await plugin.get("/readyz")
+            _, metrics = await plugin.get("/metrics")
     [limits] = (node.host / "hook/vgpu/containers/uid-p_main").glob("limits")
 
     assert ("20", PIPE) == (
@@ -144,6 +145,8 @@ async def test_container_is_a_client_with_its_part_and_no_limit_of_the_library(
     assert "disable" == decode_limits_file(limits.read_bytes()).environment["GPU_CORE_UTILIZATION_POLICY"]
     assert 2000 << 20 == decode_limits_file(limits.read_bytes()).devices[T4].memory_bytes
     assert "; compute: MPS" in ready
+    assert 'hami_device_plugin_compute_enforcement{by="mps"} 1.0' in metrics
+    assert 'hami_device_plugin_compute_enforcement{by="library"} 0.0' in metrics
     assert PIPE == variables(whole)["CUDA_MPS_PIPE_DIRECTORY"]
     assert "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" not in variables(whole)
 

@@ -86,6 +86,11 @@ class Metrics:
             "1 for who limits containers' memory (library: it alone, driver: by cgroup, mig: the instance's GPU).",
             "by",
         )
+        self.compute_enforcement = self._gauge(
+            "hami_device_plugin_compute_enforcement",
+            "1 for who limits containers' compute (library, mps). Only with the folder of an MPS daemon.",
+            "by",
+        )
 
     def _make_metrics_of_devices(self) -> None:
         self.devices = self._gauge(

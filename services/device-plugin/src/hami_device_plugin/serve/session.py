@@ -354,6 +354,9 @@ class Session:
         logger.info("Memory is limited", by=found.by, because=found.reason, **compute)
         for name in HOLDERS:
             self._metrics.enforcement.labels(name).set(name == found.by)
+        if found.compute:
+            self._metrics.compute_enforcement.labels("mps").set(found.mps is not None)
+            self._metrics.compute_enforcement.labels("library").set(found.mps is None)
         self._enforcement = found
         return found
 
