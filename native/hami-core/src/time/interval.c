@@ -8,9 +8,6 @@ enum { INTERVALS_MAX = 2048 };
 /* The steps in which an interval's estimate is accounted for. */
 #define PROGRESS_NS 1024u
 
-/* How late the time of an interval that launches do not wait for is marked, so that theirs is marked first and charged to them. */
-#define ASIDE_LAG_NS 20000000u
-
 /* LONG: several time slices of the device, which last about two milliseconds. BRIEF: much less than one. */
 #define LONG_NS 10000000u
 #define BRIEF_NS 100000u
@@ -233,7 +230,7 @@ static void collect_running(struct hami_intervals *intervals, const struct hami_
     struct hami_interval *interval = intervals->first;
     uint64_t length_ns = now->ns > from_ns ? now->ns - from_ns : 0;
 
-    pay(intervals, now, from_ns, interval->is_aside ? now->ns - ASIDE_LAG_NS : now->ns);
+    pay(intervals, now, from_ns, now->ns);
     if (length_ns < HAMI_PATIENCE_NS)
         return;
     if (interval->kernel)

@@ -347,26 +347,38 @@ static bool release_if_ended(struct hami_stream *stream)
     return true;
 }
 
+static void collect(struct hami_stream *stream, const struct hami_device_now *now)
+{
+    CUcontext popped;
+    uint64_t idle = 0;
+
+    if (HAMI_INSIDE(hami_real.cuCtxPushCurrent_v2(hami_event_pool_context(stream->pool))) != CUDA_SUCCESS) {
+        hami_intervals_drop(&stream->intervals, now->device);
+        return;
+    }
+    hami_intervals_collect(&stream->intervals, now, stream->tail, &idle);
+    HAMI_INSIDE(hami_real.cuCtxPopCurrent_v2(&popped));
+    if (idle)
+        stream->idle_ns = idle + hami_meter_occupied_ns(&hami_meters[now->device], stream->open_ns);
+}
+
+/* Streams with launches that others do not wait for come last, so that the time of the others is marked first. */
 bool hami_streams_collect(const struct hami_device_now *now)
 {
-    bool is_ahead = false;
-    CUcontext popped;
+    bool is_ahead = false, has_aside = false;
 
     for (struct hami_stream *stream = hami_streams; stream < hami_streams + HAMI_STREAMS_MAX; stream++) {
-        uint64_t idle = 0;
-
         if (!is_on(stream, now->device) || release_if_ended(stream) || !stream->intervals.first)
             continue;
-        if (HAMI_INSIDE(hami_real.cuCtxPushCurrent_v2(hami_event_pool_context(stream->pool))) != CUDA_SUCCESS) {
-            hami_intervals_drop(&stream->intervals, now->device);
-            continue;
-        }
-        hami_intervals_collect(&stream->intervals, now, stream->tail, &idle);
-        HAMI_INSIDE(hami_real.cuCtxPopCurrent_v2(&popped));
-        if (idle)
-            stream->idle_ns = idle + hami_meter_occupied_ns(&hami_meters[now->device], stream->open_ns);
+        if (stream->intervals.first->is_aside)
+            has_aside = true;
+        else
+            collect(stream, now);
         is_ahead |= stream->intervals.first != NULL;
     }
+    for (struct hami_stream *stream = hami_streams; has_aside && stream < hami_streams + HAMI_STREAMS_MAX; stream++)
+        if (is_on(stream, now->device) && stream->intervals.first && stream->intervals.first->is_aside)
+            collect(stream, now);
     hami_event_pools_close_lost(now->device);
     return is_ahead;
 }
