@@ -19,9 +19,9 @@ static nvmlReturn_t answer(nvmlDevice_t device, unsigned int *output, const char
     return result;
 }
 
-API(nvmlDeviceGetComputeMode, nvmlDevice_t device, unsigned int *mode)
+API(nvmlDeviceGetComputeMode, nvmlDevice_t device, nvmlComputeMode_t *mode)
 {
-    return answer(device, mode, "compute-mode", 0);
+    return answer(device, (unsigned int *)mode, "compute-mode", NVML_COMPUTEMODE_DEFAULT);
 }
 
 /* Temperature */
