@@ -13,7 +13,8 @@ import pytest_asyncio
 
 from harness.cluster import Cluster, Settings
 from harness.clusters import embedded
-from harness.manifests import a_pod
+from harness.manifests import a_container, a_pod
+from minicluster.client import Object
 from promises.shares.test_native_cdi import write_driver
 from testbed.folders import short_folder
 from testbed.hardware import CGROUPS, FIRST_DRIVER_WITH_LIMITS, FakeDriver, FakeNode
@@ -22,6 +23,7 @@ from testbed.waiting import eventually
 pytestmark = pytest.mark.embedded_only
 
 NODE = FakeNode("node-r615", FakeNode.of("node-r615", "Tesla T4", 16384, 2).gpus, driver=FIRST_DRIVER_WITH_LIMITS)
+KUBELET = f"kubelet-{NODE.name}"
 DEMAND = {"hami.io/enforcement": "driver"}
 SHOW = "grep -c vgpu /etc/ld.so.preload; exec gpu-hold --mib 1000 --then-mib 5000"
 
@@ -37,10 +39,16 @@ async def limited(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Clu
         yield cluster
 
 
-async def refused(cluster: Cluster, pod: str) -> list[str]:
-    """Return the lines of a Pod from when an allocation was refused."""
-    await cluster.log_line("cuMemAlloc", pod)
-    return [line for line in (await cluster.log(pod)).splitlines() if "MiB" in line]
+async def refused(cluster: Cluster, pod: str, container: str = "main") -> list[str]:
+    """Return the lines of a container from when an allocation was refused."""
+    await cluster.log_line("cuMemAlloc", pod, container)
+    return [line for line in (await cluster.log(pod, container)).splitlines() if "MiB" in line]
+
+
+async def has_restarted(cluster: Cluster, pod: str) -> bool:
+    """Return whether the container of a Pod has been restarted."""
+    status = (await cluster.pod(pod))["status"]["containerStatuses"][0]
+    return bool(status["restartCount"] >= 1)
 
 
 async def test_driver_holds_a_share_without_the_library(limited: Cluster) -> None:
@@ -62,13 +70,40 @@ async def test_library_and_driver_hold_a_share_together(limited: Cluster) -> Non
     lines = await refused(limited, "both")
 
     assert ["allocated 1000 MiB of 3000 MiB visible", "cuMemAlloc(5000 MiB): CUDA_ERROR_OUT_OF_MEMORY"] == lines
-
-    async def has_restarted() -> bool:
-        status = (await limited.pod("both"))["status"]["containerStatuses"][0]
-        return bool(status["restartCount"] >= 1)
-
-    await eventually(has_restarted, "the container restarts")
+    await eventually(lambda: has_restarted(limited, "both"), "the container restarts")
     assert lines == await refused(limited, "both")
+
+
+async def test_driver_holds_the_share_of_each_container(limited: Cluster) -> None:
+    """Of an init container, a sidecar, and two containers beside each other. No library helps."""
+    await limited.delete_all_pods()
+
+    def taking(name: str, memory_mib: int, *more: str) -> Object:
+        return a_container(name, ("gpu-hold", "--mib", "500", "--then-mib", "5000", *more), gpu=1, gpumem=memory_mib)
+
+    shares = {"init": 1000, "side": 2000, "one": 3000, "two": 4000}
+    side = {**taking("side", shares["side"]), "restartPolicy": "Always"}
+    before = [taking("init", shares["init"], "--seconds", "0"), side]
+    beside = [taking(name, shares[name]) for name in ("one", "two")]
+    await limited.create(a_pod("many", beside, before, annotations=DEMAND))
+
+    for name, memory_mib in shares.items():
+        told = [f"allocated 500 MiB of {memory_mib} MiB visible", "cuMemAlloc(5000 MiB): CUDA_ERROR_OUT_OF_MEMORY"]
+        assert told == await refused(limited, "many", name)
+
+
+async def test_container_is_limited_again_after_the_kubelet_was_restarted(limited: Cluster) -> None:
+    """The new kubelet starts it as the old one did."""
+    await limited.delete_all_pods()
+    command = ("gpu-hold", "--mib", "1000", "--then-mib", "5000", "--seconds", "3")
+    await limited.create(a_pod("again", command=command, annotations=DEMAND, gpu=1, gpumem=3000))
+    lines = await refused(limited, "again")
+    await limited.kill(KUBELET)
+    await limited.restart(KUBELET)
+
+    await eventually(lambda: has_restarted(limited, "again"), "the container restarts", 60)
+    assert ["allocated 1000 MiB of 3000 MiB visible", "cuMemAlloc(5000 MiB): CUDA_ERROR_OUT_OF_MEMORY"] == lines
+    assert lines == await refused(limited, "again")
 
 
 async def test_whole_device_is_not_limited(limited: Cluster) -> None:

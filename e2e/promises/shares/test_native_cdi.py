@@ -41,7 +41,11 @@ print(json.dumps({{
         {{"name": uuid, "containerEdits": {{"deviceNodes": nodes(f"nvidia{{uuids.index(uuid)}}")}}}} for uuid in wanted
     ],
     "containerEdits": {{
-        "env": [f"FAKE_DRIVER_DIR={{hardware}}", "LD_LIBRARY_PATH=" + os.environ["LD_LIBRARY_PATH"]],
+        "env": [
+            f"FAKE_DRIVER_DIR={{hardware}}",
+            "FAKE_DRIVER_DEV=/dev",
+            "LD_LIBRARY_PATH=" + os.environ["LD_LIBRARY_PATH"],
+        ],
         "deviceNodes": nodes("nvidiactl", "nvidia-uvm"),
     }},
 }}))
@@ -49,7 +53,11 @@ print(json.dumps({{
 
 
 def write_driver(folder: Path) -> tuple[str, ...]:
-    """Install a driver and its generator below *folder*, and return the flags of a plugin that uses them."""
+    """
+    Install a driver and its generator below *folder*, and return the flags of a plugin that uses them.
+
+    Containers here have all rights of root, and yet only the devices of their device files.
+    """
     libraries, generator, hook = folder / "usr/lib64", folder / "nvidia-ctk", folder / "nvidia-cdi-hook"
     libraries.mkdir(parents=True)
     (libraries / "libnvidia-ml.so.1").symlink_to(DRIVER / "libnvidia-ml.so.1")
