@@ -4,7 +4,7 @@ Build the newest release of each service, with its chart, for the tests of upgra
     tools/released.py FOLDER
 
 FOLDER gets an archive for each service, and the chart in `chart`. Must never build anything else: a release is found in
-the history of the checkout, which must have it.
+the history of the checkout. A shallow clone has none, so nothing is built there.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from image.buildah import BuildError
 from image.catalogue import wanted
 from images import Step, built, checked_out, show
 from publish.parts import CHART, PARTS, SERVICES
-from publish.release import Release, newest
+from publish.release import Release, git, newest
 from testbed.debian import PackageError
 
 
@@ -27,7 +27,7 @@ def found(name: str) -> Release:
     """Return the newest release of the part *name*, or end with what is missing."""
     made = newest(PARTS[name], ROOT)
     if made is None:
-        fail(f"this checkout's history has no release of {name}; if the clone is shallow: git fetch --unshallow")
+        fail(f"this checkout's history has no release of {name}")
     return made
 
 
@@ -44,6 +44,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="released", description="Build the newest release of each service.")
     parser.add_argument("folder", metavar="FOLDER", type=Path, help="folder of the archives and the chart")
     folder = parser.parse_args().folder.resolve()
+    if git(ROOT, "rev-parse", "--is-shallow-repository") == "true":
+        print("nothing is built: a shallow clone has no history to find releases in; git fetch --unshallow gets it")
+        return
     releases = {name: found(name) for name in (*SERVICES, CHART)}
     step = Step()
     for name in SERVICES:

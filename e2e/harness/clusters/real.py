@@ -30,7 +30,7 @@ FOLDER = Path("/var/tmp") / "-".join(["hami-e2e", *filter(None, [os.environ.get(
 """The folder of the cluster. Each worker of pytest-xdist has its own."""
 IMAGES = ROOT / "build/images"
 RELEASED = IMAGES / "released"
-"""The images of the newest release of each service, and its chart in `chart`. Empty if the checkout has no release."""
+"""The images of the newest release of each service, and its chart in `chart`. Missing in a shallow clone."""
 ROLES = {"webhook": "webhook", "scheduler": "scheduler", "kube-scheduler": "scheduler"}
 """For each part that is not of one Node, the component whose Pod holds its container."""
 NODE_ROLES = {"plugin": "device-plugin", "monitor": "monitor"}
