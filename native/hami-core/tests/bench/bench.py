@@ -62,7 +62,7 @@ while each call about an event takes its thread a microsecond: slow events.{befo
 `{init}` is wall-clock time, in a container whose region does not exist yet: p50, p95 and max of
 single processes with the library, and the bare median, of the fastest of {rounds} rounds.
 
-Measured on {date} on {machine}, while {load:.0f} other threads were ready to run.
+Measured on {date} on {machine}, at a load average of {load:.0f}.
 """
 BEFORE = """
 
