@@ -33,6 +33,8 @@ PREREQUISITES = ("ca-certificates", "gcc", "git", "libc6-dev", "make", "python3-
 
 FOLDER = Path("/var/tmp/hami-bare")
 CHECKOUT = "/srv/checkout"
+HOSTS = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
+"""The file that Debian's installer and container engines write, and no package has."""
 CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 PIP_SETTINGS = ("index-url", "extra-index-url", "trusted-host", "cert", "proxy", "timeout", "default-timeout")
 GO_SETTINGS = ("GOPROXY", "GOSUMDB", "GONOSUMDB", "GOPRIVATE")
@@ -77,6 +79,7 @@ def make(root: Path) -> None:
         options = ["--mode=root", "--variant=minbase", f"--include={','.join(PREREQUISITES)}"]
         target = [SUITE, str(root), *mirrors()]
         _call("mmdebstrap", "--quiet", *options, *apt_options(Path(scratch)), *target)
+    (root / "etc/hosts").write_text(HOSTS)
     _call("git", "clone", "--quiet", "--no-local", str(ROOT), f"{root}{CHECKOUT}")
 
 
