@@ -19,7 +19,7 @@ from controlplane.cluster import ControlPlane
 from controlplane.machines.machine import MachineError
 from controlplane.programs.build import DEFAULT_KUBERNETES
 from harness.cluster import ROOT, Cluster, Requests, Settings
-from harness.clusters.release import CHART, DEPLOY_SECONDS, HAMI, Release, Value
+from harness.clusters.release import CHART, DEPLOY_SECONDS, HAMI, HOME_LABEL, Release, Value
 from harness.isolation import enter_new_namespace
 from minicluster.client import ApiError, Client, Object
 from testbed.hardware import TWO_NODES, FakeNode
@@ -303,6 +303,8 @@ async def running(
     try:
         await asyncio.to_thread(control_plane.up, nodes, print)
         cluster = RealCluster(control_plane, nodes, Release(control_plane))
+        for node in nodes:
+            await cluster.api.patch(f"/api/v1/nodes/{node.name}", {"metadata": {"labels": dict(HOME_LABEL)}})
         await cluster.deploy()
         yield cluster
         await cluster.api.close()

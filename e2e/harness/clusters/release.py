@@ -16,8 +16,19 @@ Value = str | int | list[Any] | dict[str, Any]
 HAMI = "hami"
 """The name of the release and of its namespace."""
 CHART = ROOT / "charts/hami"
-VALUES: Mapping[str, Value] = {"image.registry": "localhost", "webhook.failurePolicy": "Fail"}
-"""Fail, because a Pod must not reach the default scheduler while the webhook does not run."""
+HOME_LABEL = {"e2e/home": "on"}
+"""On the Nodes that stay as long as the cluster. Webhook and scheduler run there, cordoned or not."""
+VALUES: Mapping[str, Value] = {
+    "image.registry": "localhost",
+    "scheduler.nodeSelector": HOME_LABEL,
+    "scheduler.tolerations": [{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}],
+    "webhook.failurePolicy": "Fail",
+}
+"""
+The webhook goes where the scheduler goes. With a Node that a test removes they would end, and the Lease would run out.
+
+Fail, because a Pod must not reach the default scheduler while the webhook does not run.
+"""
 INSTALL = ("upgrade", "--install", "--wait", "--disable-openapi-validation")
 """The arguments of helm. The tests of the chart validate what it renders; here that would take a third of the time."""
 DEPLOY_SECONDS = 120
