@@ -181,3 +181,6 @@ async def test_container_is_named_by_its_control_group(counting: EmbeddedCluster
         if labels["pod"] == "hidden"
     ]
     assert (800 << 20) < used < (1000 << 20)
+    by_both = {(name, by) for name in ("fills", "hidden") for by in ("library", "driver")}
+    limits = await samples(counting, "hami_share_memory_enforcement", part)
+    assert {*by_both, ("raised", "driver")} == {(labels["pod"], labels["by"]) for labels, _ in limits}

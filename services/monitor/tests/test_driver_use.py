@@ -64,6 +64,13 @@ def test_memory_is_that_of_the_control_group_if_it_has_more(listed: int | None, 
     assert (expected, 9) == (found.of(MAIN).used_bytes, found.of(SIDE).used_bytes)
 
 
+def test_driver_limits_whom_it_counts_by_control_group() -> None:
+    """Also one that has no memory yet."""
+    found = driver_uses((a_device(DeviceProcess(1, 50)),), PROCESSES, OWNERS, {a_place(container="side"): 0})["GPU-a"]
+
+    assert (False, True, False) == tuple(found.of(key).is_limited for key in (MAIN, SIDE, OTHER))
+
+
 def test_device_time_is_unknown_on_a_device_without_samples() -> None:
     """A device in MIG mode has none; elsewhere a process without a sample did not run."""
     sampled, unsampled = a_device(DeviceProcess(1, 100)), a_device(DeviceProcess(1, 100), utilization_percent=None)

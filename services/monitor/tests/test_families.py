@@ -362,6 +362,26 @@ def test_share_shows_its_grant_and_its_processes() -> None:
 
 
 @pytest.mark.parametrize(
+    ("unpreloaded", "is_limited", "expected"),
+    [
+        pytest.param(frozenset(), False, ["library"], id="library"),
+        pytest.param(frozenset(), True, ["library", "driver"], id="both"),
+        pytest.param(frozenset({KEY}), True, ["driver"], id="driver"),
+        pytest.param(frozenset({KEY}), False, [], id="whole-device"),
+    ],
+)
+def test_share_shows_who_limits_its_memory(
+    unpreloaded: frozenset[ContainerKey], is_limited: bool, expected: list[str]
+) -> None:
+    """The driver is believed about its own limits, whatever the Node's mode is."""
+    uses = {"GPU-a": DeviceUses({KEY: DriverUse(1, 100, 0.5, is_limited=is_limited)})}
+
+    found = samples(an_observation(unpreloaded=unpreloaded, driver_uses=uses))
+
+    assert [(OWN_LABELS | {"by": by}, 1) for by in expected] == found["hami_share_memory_enforcement"]
+
+
+@pytest.mark.parametrize(
     ("use", "expected"),
     [
         pytest.param(DriverUse(2, 300, 0.5), [(SHARE_LABELS, 300), (SHARE_LABELS, 50)], id="counted"),

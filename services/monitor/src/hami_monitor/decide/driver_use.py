@@ -24,6 +24,8 @@ class DriverUse:
     """Of the processes, or of the control group if that has more; None if the driver says neither."""
     busy_ratio: float | None = 0.0
     """Device time of the processes' kernels since the reading before; None if the device does not say it."""
+    is_limited: bool = False
+    """Whether the driver limits the memory of the container's control group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ def _device_uses(
     has_samples = device.utilization_percent is not None
     return DeviceUses(
         {
-            key: _sum(listed.get(key, ()), has_samples=has_samples, least_bytes=grouped.get(key, 0))
+            key: _sum(listed.get(key, ()), has_samples=has_samples, group_bytes=grouped.get(key))
             for key in listed.keys() | grouped.keys()
         },
         _sum((), has_samples=has_samples),
@@ -86,12 +88,13 @@ def _container(process: HostProcess | None, owners: Mapping[str, PodOwner]) -> C
     return None if name is None else ContainerKey(process.group.pod_uid, name)
 
 
-def _sum(found: Iterable[DeviceProcess], *, has_samples: bool, least_bytes: int = 0) -> DriverUse:
-    processes = tuple(found)
+def _sum(found: Iterable[DeviceProcess], *, has_samples: bool, group_bytes: int | None = None) -> DriverUse:
+    processes, least_bytes = tuple(found), group_bytes or 0
     used = [process.used_bytes for process in processes if process.used_bytes is not None]
     busy_percent = sum(process.busy_percent or 0.0 for process in processes)
     return DriverUse(
         processes=len(processes),
         used_bytes=max(sum(used), least_bytes) if used or least_bytes or not processes else None,
         busy_ratio=busy_percent / 100 if has_samples else None,
+        is_limited=group_bytes is not None,
     )

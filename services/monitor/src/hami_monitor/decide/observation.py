@@ -71,6 +71,12 @@ class ShownDevice:
         """What the container may use; 0 is no limit."""
         return self.share.memory_mib * MIB
 
+    @property
+    def memory_limiters(self) -> tuple[str, ...]:
+        """Who limits the container's memory: `library`, `driver`, both, or nobody if it has a whole device."""
+        is_limited_by_driver = self.driver is not None and self.driver.is_limited
+        return ("library",) * self.has_library + ("driver",) * is_limited_by_driver
+
 
 def shown_devices(observation: Observation) -> Iterator[ShownDevice]:
     """Yield the granted devices of each container; before its region names them, with use 0."""

@@ -231,6 +231,13 @@ def share_families(shown: Iterable[ShownDevice]) -> Iterator[Metric]:
         metric = family.kind(family.name, family.documentation, labels=SHARE)
         add_samples(metric, ((place, family.value(one)) for one, place in places))
         yield metric
+    limiters = GaugeMetricFamily(
+        "hami_share_memory_enforcement",
+        "1 for who limits the container's memory (library, driver); none for a whole device.",
+        labels=(*SHARE, "by"),
+    )
+    add_samples(limiters, ((place | {"by": by}, 1) for one, place in places for by in one.memory_limiters))
+    yield limiters
 
 
 def _named(names: Labels, values: Labels) -> NamedLabels:
