@@ -31,6 +31,8 @@ FOLDER = Path("/var/tmp") / "-".join(["hami-e2e", *filter(None, [os.environ.get(
 IMAGES = ROOT / "build/images"
 RELEASED = IMAGES / "released"
 """The images of the newest release of each service, and its chart in `chart`. Missing in a shallow clone."""
+LEADER_SECONDS = 30
+"""A scheduler that was killed holds its Lease for up to 14.4 s."""
 ROLES = {"webhook": "webhook", "scheduler": "scheduler", "kube-scheduler": "scheduler"}
 """For each part that is not of one Node, the component whose Pod holds its container."""
 NODE_ROLES = {"plugin": "device-plugin", "monitor": "monitor"}
@@ -166,10 +168,11 @@ class RealCluster(Cluster):
         await eventually(probe, f"{part} is ready", timeout_seconds)
 
     async def heal(self) -> None:
-        """Start the machines' processes that have ended, and wait for all containers of the release."""
+        """Start the machines' processes that have ended, and wait for all containers of the release and a leader."""
         await asyncio.to_thread(self.control_plane.heal)
         for part in ROLES:
             await self.ready(part)
+        await eventually(lambda: self.metrics("scheduler"), "a scheduler leads", LEADER_SECONDS)
         for node in self.nodes:
             for role in NODE_ROLES:
                 await self.ready(f"{role}-{node.name}")
