@@ -41,12 +41,14 @@ enum hami_unreached {
 };
 
 /*
- * HAMi leaves the last three words unused. Here the first of them is the number of contexts that `context` is for. In the first
- * slot `peak` is the most that the container's processes have used together. `waits` of the first slot's devices 2r and 2r + 1 is
- * about reason r: the nanoseconds of all waits; and how many there were (upper half) and the microseconds of the longest (lower).
+ * HAMi calls the fourth word `offset` and never writes it. Here `expected` is what a context that is being made is expected to take,
+ * plus 1; 0 for none. HAMi leaves the last three words unused. Here the first of them is the number of contexts that `context` is
+ * for. In the first slot `peak` is the most that the container's processes have used together. `waits` of the first slot's devices
+ * 2r and 2r + 1 is about reason r: the nanoseconds of all waits; and how many there were (upper half) and the microseconds of the
+ * longest (lower).
  */
 struct hami_device_memory {
-    _Atomic uint64_t context, module, data, offset, total;
+    _Atomic uint64_t context, module, data, expected, total;
     _Atomic uint64_t contexts;
     _Atomic uint64_t peak;
     _Atomic uint64_t waits;
@@ -154,7 +156,7 @@ HAMI_OFFSET_IS(hami_slot, tag, 1952);
 HAMI_OFFSET_IS(hami_device_memory, context, 0);
 HAMI_OFFSET_IS(hami_device_memory, module, 8);
 HAMI_OFFSET_IS(hami_device_memory, data, 16);
-HAMI_OFFSET_IS(hami_device_memory, offset, 24);
+HAMI_OFFSET_IS(hami_device_memory, expected, 24);
 HAMI_OFFSET_IS(hami_device_memory, total, 32);
 HAMI_OFFSET_IS(hami_device_memory, peak, 48);
 HAMI_OFFSET_IS(hami_device_memory, waits, 56);

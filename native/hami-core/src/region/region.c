@@ -36,7 +36,7 @@ static void clear_use(struct hami_slot *slot)
         atomic_store(&slot->used[device].context, 0);
         atomic_store(&slot->used[device].module, 0);
         atomic_store(&slot->used[device].data, 0);
-        atomic_store(&slot->used[device].offset, 0);
+        atomic_store(&slot->used[device].expected, 0);
         atomic_store(&slot->used[device].contexts, 0);
         atomic_store(&slot->monitor_used[device], 0);
         memset(&slot->device_use[device], 0, offsetof(struct hami_device_use, waiting));
@@ -422,6 +422,22 @@ void hami_region_drop_hold(int device, uint64_t bytes)
         subtract(&slot->used[device].total, bytes);
 }
 
+void hami_region_expect_context(int device, uint64_t bytes)
+{
+    struct hami_slot *slot = atomic_load(&own_slot);
+
+    if (slot)
+        atomic_store(&slot->used[device].expected, bytes + 1);
+}
+
+void hami_region_expect_no_context(int device)
+{
+    struct hami_slot *slot = atomic_load(&own_slot);
+
+    if (slot)
+        atomic_store(&slot->used[device].expected, 0);
+}
+
 /* Recording */
 
 /* What the container uses of a device, without what is only held for a context or module that is about to be made. */
@@ -485,19 +501,31 @@ void hami_region_state_host_pid(int32_t pid)
         atomic_store(&slot->host_pid, pid);
 }
 
-/* HAMi's own library does not store how many contexts a process has; then it counts as one. */
+/*
+ * Find what a context of a process takes, or is expected to take. What is expected is read first, because it is cleared after what
+ * is taken has been stored. HAMi's own library does not store how many contexts a process has; then it counts as one.
+ */
+static bool find_context(const struct hami_device_memory *used, uint64_t *bytes)
+{
+    uint64_t expected = atomic_load(&used->expected), taken = atomic_load(&used->context), contexts = atomic_load(&used->contexts);
+
+    if (taken || contexts)
+        *bytes = taken / (contexts ? contexts : 1);
+    else if (expected)
+        *bytes = expected - 1;
+    return taken || contexts || expected;
+}
+
 bool hami_region_least_context(int device, uint64_t *bytes)
 {
     struct hami_slot *slot;
+    uint64_t each;
     bool is_any = false;
 
     for (int index = 0; (slot = hami_region_slot_at(index)) != NULL; index++) {
-        uint64_t taken = atomic_load(&slot->used[device].context), contexts = atomic_load(&slot->used[device].contexts);
-
-        if (atomic_load(&slot->pid) <= 0 || (!taken && !contexts))
+        if (atomic_load(&slot->pid) <= 0 || !find_context(&slot->used[device], &each))
             continue;
-        taken /= contexts ? contexts : 1;
-        *bytes = is_any && *bytes < taken ? *bytes : taken;
+        *bytes = is_any && *bytes < each ? *bytes : each;
         is_any = true;
     }
     return is_any;

@@ -105,6 +105,10 @@ void hami_region_charge_anyway(int device, uint64_t bytes);
 bool hami_region_hold(int device, uint64_t bytes);
 void hami_region_drop_hold(int device, uint64_t bytes);
 
+/* Say that a context is being made that is expected to take `bytes`. hami_region_least_context() finds it until it is counted. */
+void hami_region_expect_context(int device, uint64_t bytes);
+void hami_region_expect_no_context(int device);
+
 /* Hold what is left within the limit, at most `most` bytes. Returns how much. */
 uint64_t hami_region_hold_rest(int device, uint64_t most);
 
@@ -134,7 +138,7 @@ void hami_region_end_wait(int device, uint64_t slept_ns);
 /* Store the pid under which NVML lists this process. */
 void hami_region_state_host_pid(int32_t pid);
 
-/* Find the least that a context of any process in the container takes. False if none has a context. */
+/* Find the least that a context of any process in the container takes or is expected to take. False if there is none. */
 bool hami_region_least_context(int device, uint64_t *bytes);
 
 /* Release the slot when the process ends. What the driver still holds then counts until the process is gone. */
@@ -147,9 +151,9 @@ void hami_region_release(void);
 void hami_region_release_later(void);
 
 /*
- * Exclude the other processes of the container, and those with newer libraries of HAMi, while a context of unknown cost is made on a
- * device. Contexts of other devices do not wait. The kernel drops the lock when its holder dies. Returns false if the lock is not
- * free within 10 s, for example because its holder is stopped.
+ * Exclude the other processes of the container, and those with newer libraries of HAMi, while memory is held for a context of a
+ * device, and while one of unknown cost is made. Contexts of other devices do not wait. The kernel drops the lock when its holder
+ * dies. Returns false if the lock is not free within 10 s, for example because its holder is stopped, or cannot be taken.
  */
 bool hami_region_lock_contexts(int device);
 void hami_region_unlock_contexts(int device);

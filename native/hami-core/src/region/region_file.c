@@ -126,8 +126,9 @@ bool hami_region_lock_contexts(int device)
 {
     if (take(&contexts_locks[device], LONGEST_WAIT_FOR_CONTEXT_MS, HAMI_WAIT_CONTEXT, device))
         return true;
-    hami_log(HAMI_LOG_WARNING, "device %d: no turn to make the first context within %d s: another process is making one", device,
-             LONGEST_WAIT_FOR_CONTEXT_MS / 1000);
+    if (errno == EAGAIN)
+        hami_log(HAMI_LOG_WARNING, "device %d: another process has been making its first context for %d s", device,
+                 LONGEST_WAIT_FOR_CONTEXT_MS / 1000);
     return false;
 }
 

@@ -4,6 +4,8 @@ Contexts and modules are charged although they have no requested size, and witho
 
 import asyncio
 import json
+import signal
+import subprocess
 
 import pytest
 from containers import GPU_A, GPU_C, Container
@@ -337,6 +339,76 @@ say([asleep() - before, cuda.allocate(MIB)[0]])
 
     assert 0 == result
     assert slept < 4
+
+
+def _held_mib(container: Container, process: "subprocess.Popen[str]") -> int:
+    """Wait until a process holds memory of the first device, and return how much."""
+
+    def held_mib() -> int:
+        slots = decode_region(container.region.read_bytes()).slots
+        return sum(slot.memory[0].total >> 20 for slot in slots if slot.pid == process.pid)
+
+    return asyncio.run(eventually(held_mib, "memory held for a context"))
+
+
+def test_context_that_is_being_made_is_known_when_the_one_before_it_has_ended(container: Container) -> None:
+    """
+    A process whose context is being made took its cost from another one, which has ended. A third process holds that
+    cost too, and not all that is left: then the second could not allocate.
+    """
+    first = container.start("Cuda()\nsay(0)\nwait()", FAKE_DRIVER_CONTEXT_MIB="150")
+    assert first.stdout is not None
+    first.stdout.readline()
+    second = container.start(
+        "say(Cuda().allocate(600 * MIB)[0])\nwait()",
+        FAKE_DRIVER_CONTEXT_MIB="150",
+        FAKE_DRIVER_FAULTS="cuDevicePrimaryCtxRetain:1:SLEEP_1500",
+    )
+    held = [_held_mib(container, second)]
+    second.send_signal(signal.SIGSTOP)
+    first.communicate("\n", timeout=20)
+    third = container.start("Cuda()", FAKE_DRIVER_FAULTS="cuDevicePrimaryCtxRetain:1:SLEEP_60000")
+    held.append(_held_mib(container, third))
+    second.send_signal(signal.SIGCONT)
+    output, errors = second.communicate("\n", timeout=20)
+    third.kill()
+    third.communicate(timeout=20)
+
+    assert ([150, 150], "0\n", "") == (held, output, errors)
+
+
+def test_context_of_known_cost_waits_for_a_process_that_finds_out_what_one_costs(container: Container) -> None:
+    """
+    A process that had a context makes another one, while a second process makes its first and holds all that is left.
+    """
+    process = container.start(
+        """
+cuda = Cuda()
+cuda.library.cuDevicePrimaryCtxRelease_v2(0)
+say(0)
+wait()
+cuda.use(0)
+say(cuda.allocate(600 * MIB)[0])
+wait()
+""",
+        FAKE_DRIVER_CONTEXT_MIB="150",
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdout.readline()
+    other = container.start(
+        "Cuda()\nwait()",
+        FAKE_DRIVER_CONTEXT_MIB="150",
+        FAKE_DRIVER_FAULTS="cuDevicePrimaryCtxRetain:1:SLEEP_1000",
+    )
+    held = _held_mib(container, other)
+    process.stdin.write("\n")
+    process.stdin.flush()
+    result = process.stdout.readline()
+    for ending in (process, other):
+        ending.communicate("\n", timeout=20)
+
+    assert (1000, "0\n") == (held, result)
 
 
 @pytest.mark.parametrize(

@@ -425,6 +425,7 @@ static bool charge_context(int device, const struct before *before, CUcontext co
         if (!hami_nvml_is_recognised() && !devices[device].each_bytes)
             devices[device].each_bytes = estimate(device, before->device_used);
         is_as_held = add_context(device, before->held);
+        hami_region_expect_no_context(device);
         unlock(device);
     } else {
         atomic_fetch_add(&devices[device].contexts, 1);
@@ -442,44 +443,44 @@ static bool make(int device, struct before *before, const struct hami_context_ma
     if (*result == CUDA_SUCCESS && *maker->context)
         return charge_context(device, before, *maker->context);
     atomic_fetch_sub(&devices[device].making, 1);
+    hami_region_expect_no_context(device);
     hami_region_drop_hold(device, before->held);
     return true;
 }
 
 /*
- * Hold what a context is expected to take. Returns false if it does not fit. `is_first`: the cost is unknown, so hold all that is
- * left.
+ * Hold what a context is expected to take. Returns false if it does not fit. If no process has a context or makes one, hold all that
+ * is left and keep the lock until the cost is known: other processes cannot miss that memory, because they wait for the lock before
+ * they make a context. If the lock is not free in time, its holder has held what was left: the context is made if there is more than
+ * that, and otherwise refused.
  */
-static bool hold_context(int device, bool is_first, uint64_t *held)
+static bool hold_context(int device, bool *is_locked, uint64_t *held)
 {
+    bool is_held;
+
     if (!hami_region_limit(device))
         return true;
-    if (is_first)
+    *is_locked = hami_region_lock_contexts(device);
+    if (!is_cost_known(device, held))
         return (*held = hami_region_hold_rest(device, CONTEXT_MOST)) != 0;
-    return !is_cost_known(device, held) || hold(device, *held);
+    is_held = hold(device, *held);
+    if (is_held)
+        hami_region_expect_context(device, *held);
+    if (*is_locked)
+        hami_region_unlock_contexts(device);
+    *is_locked = false;
+    return is_held;
 }
 
-/*
- * While no process of the container has a context on the device, none allocates there. One process at a time finds out what a
- * context costs, and holds what is left meanwhile. If the lock is not free in time, its holder has held what was left: the context
- * is made if there is more than that, and otherwise refused.
- */
 CUresult hami_overhead_make_context(int device, const struct hami_context_maker *maker, bool *is_within)
 {
     struct before before = {.held = 0};
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-    bool is_first, is_locked;
+    bool is_locked = false;
 
     hami_overhead_refresh(device);
-    is_first = hami_region_limit(device) && !is_cost_known(device, &before.held);
-    is_locked = is_first && hami_region_lock_contexts(device);
-    is_first = is_first && !is_cost_known(device, &before.held);
-    if (is_locked && !is_first) {
-        hami_region_unlock_contexts(device);
-        is_locked = false;
-    }
     *is_within = true;
-    if (hold_context(device, is_first, &before.held))
+    if (hold_context(device, &is_locked, &before.held))
         *is_within = make(device, &before, maker, &result);
     else
         hami_log(HAMI_LOG_WARNING, "device %d: context refused: %llu of %llu bytes in use", device,

@@ -5,8 +5,8 @@
  * context costs what the device's use rose by when it was made, at most what other contexts of the container cost; modules cost
  * nothing.
  * Before a context or module is made, its expected cost is held: for a context what others took, for a module a block. If no
- * process of the container knows the cost of a context on the device, one process at a time makes one and holds what is left. The
- * caller makes sure that a process makes the contexts of one device one after the other.
+ * process of the container has a context on the device or makes one, one process makes one and holds what is left, and the others
+ * wait before they make theirs. The caller makes sure that a process makes the contexts of one device one after the other.
  * Locks: one for each device, held while NVML and the device's pools are asked, never while a context is made or destroyed. If NVML
  * does not answer one thread, others go on without the lock (patient_lock.h): what they hold stays counted until NVML is asked again.
  */
