@@ -45,7 +45,8 @@ def unready(url: str, deadline: float) -> Iterator[str]:
                 return
         except OSError as error:
             if time.monotonic() >= deadline:
-                yield f"{url}: {error}: look at the Pods of this service, and whether a NetworkPolicy is in the way"
+                hint = "look at the Pods of this service, and whether a NetworkPolicy is in the way"
+                yield f"{url}: {reason(error)}: {hint}"
                 return
         time.sleep(1)
 
@@ -56,8 +57,7 @@ def unadmitted(environment: Mapping[str, str]) -> Iterator[str]:
     try:
         admitted = dry_run(environment, a_pod(name))
     except OSError as error:
-        detail = error.read().decode(errors="replace") if isinstance(error, urllib.error.HTTPError) else ""
-        yield f"the API server does not admit a Pod with {name}: {error} {detail}".rstrip()
+        yield f"the API server does not admit a Pod with {name}: {reason(error)}"
         return
     found = admitted["spec"].get("schedulerName")
     if found != scheduler:
@@ -65,6 +65,17 @@ def unadmitted(environment: Mapping[str, str]) -> Iterator[str]:
             f"a Pod with {name} would go to the scheduler {found}, not to {scheduler}: the webhook did not see it; "
             f"compare the MutatingWebhookConfiguration's conditions with the Pod"
         )
+
+
+def reason(error: OSError) -> str:
+    """Return what the answer says is wrong, or why there was none."""
+    if not isinstance(error, urllib.error.HTTPError):
+        return str(getattr(error, "reason", error))
+    text = error.read().decode(errors="replace").strip()
+    try:
+        return str(json.loads(text)["message"])
+    except (ValueError, TypeError, KeyError):
+        return f"{error}: {text}"
 
 
 def a_pod(resource_name: str) -> dict[str, Any]:

@@ -52,7 +52,8 @@ def _check(_: argparse.Namespace) -> None:
 
 def _prepare(args: argparse.Namespace) -> None:
     debian.ensure(prerequisites.PACKAGES, _say)
-    build.made(build.kube_scheduler(args.kubernetes, OUR_ARCH), _say)
+    for product in (build.kube_scheduler(args.kubernetes, OUR_ARCH), build.COREDNS):
+        build.made(product, _say)
     print(build.binaries(args.kubernetes, _say))
 
 

@@ -219,7 +219,8 @@ class ControlPlane:
 
     def load_image(self, archive: Path) -> None:
         """Import an OCI archive into every node that lacks it, and into nodes that are added later."""
-        self._images.append(archive)
+        if archive not in self._images:
+            self._images.append(archive)
         with ThreadPoolExecutor() as pool:
             list(pool.map(lambda node: load(node.machine, [archive]), self._nodes.values()))
 

@@ -13,7 +13,7 @@ POD_RANGE = "10.244.0.0/16"
 SERVICE_RANGE = "10.96.0.0/16"
 API_SERVICE = "10.96.0.1"
 DNS_SERVICE = "10.96.0.10"
-"""The name server of Pods. Nothing listens there, so a query fails at once."""
+"""The name server of Pods. Where none runs, a query fails at once."""
 
 _PREFIX = 24
 _FIRST_NODE = 10

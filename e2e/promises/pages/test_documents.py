@@ -14,6 +14,7 @@ import yaml
 from controlplane.machines import network
 from hamicommon.wire.node_devices import decode_node_devices
 from harness.cluster import ROOT
+from harness.clusters import names
 from harness.clusters.real import IMAGES, RealCluster, without_release
 from harness.clusters.release import CHART, HAMI, INSTALL
 from harness.documents.reader import COMMAND_SECONDS, Reader
@@ -84,6 +85,8 @@ async def test_installation_works_as_documented_and_leaves_nothing(
         assert cluster.nodes[0].name in await reader.does("see-way")
         assert "/ 3000 MiB" in await reader.does("see-pod")
         assert ",NVIDIA,3000,25:;" in await reader.does("see-grant")
+        async with names.served(cluster.control_plane):
+            await reader.does("check")
         assert "share-1" in await reader.does("ask")
         assert (await reader.begins("page")).startswith("http://127.0.0.1:")
 
