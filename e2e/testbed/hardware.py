@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from testbed.mig import show_mig
+from testbed.mig.files import show_mig
 
 VARIABLES_FILE = Path("/run/fake-driver.env")
 """

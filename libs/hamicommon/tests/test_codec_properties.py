@@ -30,8 +30,8 @@ from hamicommon.wire.handshake import (
     decode_handshake,
     encode_handshake,
 )
-from hamicommon.wire.mig_allocations import decode_mig_allocations, encode_mig_allocations
-from hamicommon.wire.mig_suffix import decode_mig_suffix, encode_mig_suffix
+from hamicommon.wire.mig.allocations import decode_mig_allocations, encode_mig_allocations
+from hamicommon.wire.mig.suffix import decode_mig_suffix, encode_mig_suffix
 from hamicommon.wire.node_devices import (
     NodeForm,
     decode_node_devices,

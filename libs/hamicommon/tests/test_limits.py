@@ -17,8 +17,8 @@ from hamicommon.wire.device_lists import type_allowed, uuid_allowed
 from hamicommon.wire.errors import DecodeError
 from hamicommon.wire.handshake import decode_handshake
 from hamicommon.wire.limits import MAX_CHARACTERS
-from hamicommon.wire.mig_allocations import decode_mig_allocations
-from hamicommon.wire.mig_suffix import decode_mig_suffix
+from hamicommon.wire.mig.allocations import decode_mig_allocations
+from hamicommon.wire.mig.suffix import decode_mig_suffix
 from hamicommon.wire.node_devices import decode_node_devices
 from hamicommon.wire.node_lock import decode_node_lock
 from hamicommon.wire.pair_scores import decode_pair_scores

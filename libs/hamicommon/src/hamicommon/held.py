@@ -13,7 +13,7 @@ from typing import Any
 
 from hamicommon.model import ContainerShares, PodShares
 from hamicommon.wire.errors import DecodeError
-from hamicommon.wire.mig_suffix import decode_mig_suffix
+from hamicommon.wire.mig.suffix import decode_mig_suffix
 
 AMOUNT_LIMIT = 2**31 - 1
 """The most that HAMi can write; a larger amount is read as this."""

@@ -25,7 +25,7 @@ from hami_device_plugin.decide.allocation import ENVVAR, VOLUME_MOUNTS, GrantPol
 from hami_device_plugin.decide.mig.address import Address, CapabilityError, capability_files, decode_minors
 from hami_device_plugin.decide.mig.grant import GrantedInstance, instance_grant, needs_address
 from hami_device_plugin.serve.mig.locate import InstanceLocator
-from testbed.mig import device_files, mig_minors, show_mig
+from testbed.mig.files import device_files, mig_minors, show_mig
 
 SECOND = Address(gpu_index=1, gpu_minor=2, index=1, gpu_instance_id=9, compute_instance_id=0)
 NUMBERS = ("--device-id-strategy=index", "--pass-device-specs", "--device-list-strategy=envvar")

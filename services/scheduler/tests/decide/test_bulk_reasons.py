@@ -15,7 +15,7 @@ from hami_scheduler.state.cluster import Cluster
 from hami_scheduler.values.reasons import Misfit
 from hami_scheduler.values.request import PodRequest
 from hamicommon.model import MigAllocation, MigPlacement
-from hamicommon.wire.mig_allocations import encode_mig_allocations
+from hamicommon.wire.mig.allocations import encode_mig_allocations
 
 from ..support.builders import (
     Object,

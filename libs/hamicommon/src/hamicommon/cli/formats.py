@@ -10,7 +10,7 @@ from hamicommon.cli import shapes
 from hamicommon.cli.region_file import read_region
 from hamicommon.wire.errors import EncodeError
 from hamicommon.wire.handshake import decode_handshake, encode_handshake
-from hamicommon.wire.mig_allocations import decode_mig_allocations, encode_mig_allocations
+from hamicommon.wire.mig.allocations import decode_mig_allocations, encode_mig_allocations
 from hamicommon.wire.node_devices import decode_node_devices, encode_node_devices
 from hamicommon.wire.node_lock import decode_node_lock, encode_node_lock
 from hamicommon.wire.pod_devices import decode_pod_devices, encode_pod_devices

@@ -15,7 +15,7 @@ from hamicommon.errors import HamiError
 from hamicommon.model import MigAllocation, Share
 from hamicommon.vendors.nvidia import ALLOCATED_KEY
 from hamicommon.wire import keys
-from hamicommon.wire.mig_allocations import decode_mig_allocations
+from hamicommon.wire.mig.allocations import decode_mig_allocations
 from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container
 
 DEFAULT_PRIORITY = 1

@@ -19,7 +19,7 @@ from hami_scheduler.values.inventory import NodeInventory
 from hami_scheduler.values.request import PodRequest
 from hami_scheduler.values.vendor import Allotment, VendorFrame
 from hamicommon.wire import keys
-from hamicommon.wire.mig_allocations import encode_mig_allocations
+from hamicommon.wire.mig.allocations import encode_mig_allocations
 from hamicommon.wire.pod_devices import encode_pod_devices
 from hamicommon.wire.version import NEWEST, WireVersion
 

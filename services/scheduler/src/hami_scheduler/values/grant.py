@@ -16,7 +16,7 @@ from hamicommon.held import NOTHING, ContainerKind, Taken, amounts_over_time, in
 from hamicommon.model import MigAllocation, PodShares
 from hamicommon.wire import keys
 from hamicommon.wire.errors import DecodeError
-from hamicommon.wire.mig_allocations import decode_mig_allocations
+from hamicommon.wire.mig.allocations import decode_mig_allocations
 from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container
 
 

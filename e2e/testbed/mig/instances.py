@@ -1,7 +1,7 @@
 """
 Make and list the MIG instances of a Node, as an administrator does.
 
-Each call is a process of its own, so that this one never holds the driver. Neighbour: `mig` has what the driver shows.
+Each call is a process of its own, so this one never holds the driver. Neighbour: `files` has what the driver shows.
 """
 
 import json

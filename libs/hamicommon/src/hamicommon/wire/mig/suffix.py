@@ -2,7 +2,7 @@
 The MIG slot in a device's UUID in a Pod's devices, `GPU-a[1-3]`, from 2.5 to 2.9.
 
 The example is geometry 1 in the model's list of geometries, slot 3 in that geometry.
-Neighbours: `mig_allocations` is the form since 2.10.
+Neighbours: `allocations` is the form since 2.10.
 """
 
 from hamicommon.wire.errors import DecodeError, quote

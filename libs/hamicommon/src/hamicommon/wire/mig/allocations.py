@@ -2,7 +2,7 @@
 The MIG instances granted to a Pod: the annotation `hami.io/vgpu-mig-allocations`, a JSON list, since 2.10.
 
 The scheduler writes the first five fields. The device plugin adds the runtime identity once the instance exists.
-Neighbours: `mig_suffix` is the form before 2.10.
+Neighbours: `suffix` is the form before 2.10.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/nvidia/mig_allocations.go
 """
 
