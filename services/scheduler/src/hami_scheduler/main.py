@@ -36,7 +36,7 @@ from hami_scheduler.values.inventory import Problem
 from hamicommon.config import ConfigError
 from hamicommon.runtime.api.api_metrics import ApiMetrics
 from hamicommon.runtime.api.kube import Kube
-from hamicommon.runtime.program import logs, process
+from hamicommon.runtime.program import garbage, logs, process
 from hamicommon.runtime.program.device_config import DeviceConfigFile
 
 logger = structlog.get_logger()
@@ -143,7 +143,7 @@ class Service:
             *([self.readiness.lease.run()] if self.readiness.lease else []),
             self.api.write_events(),
             *periodic.jobs(self.context, self._resources, self._woken.inc),
-            periodic.keep_garbage_small(self.feed.synced),
+            garbage.keep_small(self.feed.synced),
         ]
 
     def _snapshot_settings(self) -> dict[str, str]:

@@ -21,6 +21,7 @@ from hami_monitor.serve.accounts import Accounts
 from hami_monitor.serve.driver_watch import DriverWatch
 from hami_monitor.serve.rounds import Rounds
 from hami_monitor.serve.watchdog import Watchdog
+from hamicommon.runtime.program import garbage
 
 
 class Monitor:
@@ -51,6 +52,7 @@ class Monitor:
         """Run until cancelled, or until an unknown error."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._pods.run())
+            tasks.create_task(garbage.keep_small(self._pods.synced.wait))
             tasks.create_task(self._node.run())
             tasks.create_task(self._events.run())
             tasks.create_task(self.watchdog.evictions.run())

@@ -1,7 +1,7 @@
 """
 Run a service: its flags, its settings, its log and its end.
 
-`process` handles signals and exit codes, `logs` the log. `flags` and `hami_flags` read the command line, and
-`device_config` reads HAMi's YAML again when it changes.
+`process` handles signals and exit codes, `logs` the log, `garbage` garbage collection. `flags` and `hami_flags` read
+the command line, and `device_config` reads HAMi's YAML again when it changes.
 May import `hamicommon.config` and `hamicommon.errors`. Must never import another room.
 """

@@ -5,7 +5,6 @@ Neighbours: `context` has the state, `main` runs these until the process ends.
 """
 
 import asyncio
-import gc
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
@@ -22,8 +21,6 @@ REVIEW_SECONDS = 10.0
 """How often the leader looks for DeviceClasses. A Pod that needs a name that its Node does not list waits this long."""
 WAKE_SECONDS = 0.25
 """How often refused Pods are tried again; kube-scheduler itself usually asks within 10 ms of an event."""
-_COLLECTED_AT = 10_000
-"""New objects between two garbage collections: one collection in some thirty filters."""
 
 logger = structlog.get_logger()
 
@@ -60,14 +57,6 @@ def jobs(
         _every(WAKE_SECONDS, wake),
         _every(REVIEW_SECONDS, review),
     ]
-
-
-async def keep_garbage_small(synced: Callable[[], Awaitable[None]]) -> None:
-    """Exclude what the first lists made from garbage collection: most of it stays for good."""
-    await synced()
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(_COLLECTED_AT)
 
 
 async def _every(seconds: float, act: Callable[[], Awaitable[None]]) -> None:
