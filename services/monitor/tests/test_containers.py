@@ -17,15 +17,16 @@ from hami_monitor.decide.containers import (
     abandoned,
     choose_region_file,
     parse_directory_name,
+    without_pod,
 )
 
 GRACE_SECONDS = 300.0
 NOW = 1_000_000.0
 
 
-def a_directory(pod_uid: str = "gone", *, age_seconds: float = 301.0) -> ContainerDirectory:
-    """Return the directory of a container of *pod_uid*."""
-    return ContainerDirectory(ContainerKey(pod_uid, "main"), changed_seconds=NOW - age_seconds)
+def a_directory(pod_uid: str = "gone", *, age_seconds: float = 301.0) -> dict[ContainerKey, float]:
+    """Return when the directory of a container of *pod_uid* was changed."""
+    return {ContainerKey(pod_uid, "main"): NOW - age_seconds}
 
 
 def a_cache(*uids: str, is_synced: bool = True, age_seconds: float = 1.0) -> PodCache:
@@ -104,12 +105,19 @@ def test_region_file_is_chosen_by_hamis_rule(names: list[str], expected: str | R
     ],
 )
 def test_directory_goes_only_when_its_pod_is_surely_gone(
-    directory: ContainerDirectory, pods: PodCache, is_abandoned: bool
+    directory: dict[ContainerKey, float], pods: PodCache, is_abandoned: bool
 ) -> None:
     """The API server confirmed after the last change that the Pod is unknown, and the grace time has passed."""
-    expected = (directory,) if is_abandoned else ()
+    expected = tuple(directory) if is_abandoned else ()
 
-    assert expected == abandoned([directory], pods, NOW, GRACE_SECONDS)
+    assert expected == abandoned(directory, pods, NOW, GRACE_SECONDS)
+
+
+def test_only_directories_without_a_pod_are_looked_at() -> None:
+    """A round reads the age of those alone."""
+    listed = [ContainerDirectory(ContainerKey(uid, "main")) for uid in ("living", "gone")]
+
+    assert (ContainerKey("gone", "main"),) == without_pod(listed, a_cache("living"))
 
 
 @given(
@@ -123,9 +131,9 @@ def test_living_pod_keeps_its_directory(
     directories: list[tuple[str, float]], living: set[str], is_synced: bool, age_seconds: float
 ) -> None:
     """No listing, age or silence of the API server deletes a known Pod's directory."""
-    listed = [a_directory(uid, age_seconds=age) for uid, age in directories]
+    changed = {ContainerKey(uid, str(index)): NOW - age for index, (uid, age) in enumerate(directories)}
 
-    gone = abandoned(listed, a_cache(*living, is_synced=is_synced, age_seconds=age_seconds), NOW, GRACE_SECONDS)
+    gone = abandoned(changed, a_cache(*living, is_synced=is_synced, age_seconds=age_seconds), NOW, GRACE_SECONDS)
 
-    assert set() == {directory.key.pod_uid for directory in gone} & living
+    assert set() == {key.pod_uid for key in gone} & living
     assert is_synced or gone == ()

@@ -38,13 +38,19 @@ def test_container_directories_are_told_from_everything_else(hook_path: HookPath
 
 @pytest.mark.parametrize("modified", [1_000_000, 4_000_000_000])
 def test_age_is_not_what_a_container_says(hook_path: HookPath, modified: int) -> None:
-    """A container may give its directory any time of modification, also one in the future; the change has its own."""
+    """
+    A container may give its directory any time of modification, also one in the future; the change has its own.
+
+    A directory that is gone has none.
+    """
     hook_path.add("p1_a")
     os.utime(hook_path.containers / "p1_a", (5, modified))
+    there, gone = ContainerKey("p1", "a"), ContainerKey("p2", "a")
 
-    [directory], _ = Directories(str(hook_path.path)).scan()
+    changed = Directories(str(hook_path.path)).changed_seconds([there, gone])
 
-    assert abs(time.time() - directory.changed_seconds) < 600
+    assert [there] == list(changed)
+    assert abs(time.time() - changed[there]) < 600
 
 
 def test_directory_is_deleted_with_all_that_is_in_it(hook_path: HookPath) -> None:
@@ -57,8 +63,8 @@ def test_directory_is_deleted_with_all_that_is_in_it(hook_path: HookPath) -> Non
     directories = Directories(str(hook_path.path))
     [directory], _ = directories.scan()
 
-    directories.remove(directory)
-    directories.remove(directory)
+    directories.remove(directory.key)
+    directories.remove(directory.key)
     assert ((), ()) == directories.scan()
     while directories.delete_some():
         pass
@@ -80,7 +86,7 @@ def test_deep_directory_is_deleted_in_small_steps(hook_path: HookPath) -> None:
     directories = Directories(str(hook_path.path))
     [directory], _ = directories.scan()
 
-    directories.remove(directory)
+    directories.remove(directory.key)
     steps = 0
     while directories.delete_some():
         steps += 1

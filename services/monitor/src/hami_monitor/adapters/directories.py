@@ -7,6 +7,8 @@ Neighbours: `containers` decides what the listing means, `hamicommon.runtime.hos
 """
 
 import os
+from collections.abc import Iterable
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
@@ -35,12 +37,23 @@ class Directories:
                 odd.append(entry.name)
                 continue
             try:
-                changed = entry.stat(follow_symlinks=False).st_ctime
                 names = _file_names(entry.path)
             except OSError:
                 continue  # It was removed, or the disk is broken: the next round reads it again.
-            found.append(ContainerDirectory(key, changed, names))
+            found.append(ContainerDirectory(key, names))
         return tuple(found), tuple(odd)
+
+    def changed_seconds(self, keys: Iterable[ContainerKey]) -> dict[ContainerKey, float]:
+        """
+        Return the Unix time of the last change of the directory of each of *keys*, unless it is gone.
+
+        A change is an entry that was created or removed, for example. A container cannot set its time.
+        """
+        found = {}
+        for key in keys:
+            with suppress(OSError):  # It was removed, or the disk is broken: the next round asks again.
+                found[key] = os.lstat(self.path / str(key)).st_ctime
+        return found
 
     def unpreloaded(self) -> frozenset[ContainerKey]:
         """
@@ -51,14 +64,14 @@ class Directories:
         """
         return frozenset(key for name in recorded(self.path) if (key := parse_directory_name(name)) is not None)
 
-    def remove(self, directory: ContainerDirectory) -> None:
+    def remove(self, key: ContainerKey) -> None:
         """
-        Move *directory* out of the way; `delete_some` deletes it.
+        Move the directory of *key* out of the way; `delete_some` deletes it.
 
         Raises:
             OSError: it cannot be moved.
         """
-        set_aside(self.path / str(directory.key), self.path)
+        set_aside(self.path / str(key), self.path)
 
     def delete_some(self) -> bool:
         """

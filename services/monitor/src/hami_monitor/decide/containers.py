@@ -6,7 +6,7 @@ Neighbours: `directories` lists and deletes, `regions` opens the chosen file.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/monitor/nvidia/cudevshr.go (Update, loadCache)
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
@@ -35,8 +35,6 @@ class ContainerDirectory:
     """One directory below `<HOOK_PATH>/containers` with a container's name."""
 
     key: ContainerKey
-    changed_seconds: float
-    """Unix time of the last change, such as an entry that was created or removed; a container cannot set it."""
     file_names: tuple[str, ...] = ()
     """At most FILE_NAMES_MAX names."""
 
@@ -81,11 +79,16 @@ def choose_region_file(file_names: Collection[str]) -> str | Refusal | None:
     return next((name for name in names if LIBRARY_NAME not in name), None)
 
 
+def without_pod(directories: Iterable[ContainerDirectory], pods: PodCache) -> tuple[ContainerKey, ...]:
+    """Return those of *directories* that may be abandoned: whose Pod is unknown."""
+    return tuple(directory.key for directory in directories if directory.key.pod_uid not in pods.uids)
+
+
 def abandoned(
-    directories: Collection[ContainerDirectory], pods: PodCache, now_seconds: float, grace_seconds: float
-) -> tuple[ContainerDirectory, ...]:
+    changed_seconds: Mapping[ContainerKey, float], pods: PodCache, now_seconds: float, grace_seconds: float
+) -> tuple[ContainerKey, ...]:
     """
-    Return the directories whose Pod is gone.
+    Return the directories whose Pod is gone, of those with the Unix times *changed_seconds* of their last change.
 
     A directory is created after its Pod. So an unknown Pod is gone only if the API server has sent something since the
     directory changed. Until the first list, and while the watch is silent, no directory counts as abandoned. HAMi's
@@ -95,7 +98,7 @@ def abandoned(
         return ()
     quiet_seconds = max(grace_seconds, pods.age_seconds)
     return tuple(
-        directory
-        for directory in directories
-        if directory.key.pod_uid not in pods.uids and now_seconds - directory.changed_seconds > quiet_seconds
+        key
+        for key, changed in changed_seconds.items()
+        if key.pod_uid not in pods.uids and now_seconds - changed > quiet_seconds
     )

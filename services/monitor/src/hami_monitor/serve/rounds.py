@@ -15,7 +15,7 @@ from hami_monitor.adapters.directories import Directories
 from hami_monitor.adapters.kube import Pods
 from hami_monitor.adapters.regions import Regions
 from hami_monitor.config import Config
-from hami_monitor.decide.containers import ContainerDirectory, ContainerKey, abandoned
+from hami_monitor.decide.containers import ContainerDirectory, ContainerKey, abandoned, without_pod
 from hami_monitor.decide.feedback import plan_writes
 from hami_monitor.decide.grants import NO_GRANT, feedback_state, grants_of
 from hami_monitor.decide.usage import ContainerUsage
@@ -60,9 +60,11 @@ class Rounds:
         directories = self._scan()
         if directories is None:
             return
-        for directory in abandoned(directories, self._pods.cache(), time.time(), self._config.resync_seconds):
-            self.regions.forget(directory.key)
-            self._remove(directory)
+        pods = self._pods.cache()
+        changed = self._directories.changed_seconds(without_pod(directories, pods))
+        for key in abandoned(changed, pods, time.time(), self._config.resync_seconds):
+            self.regions.forget(key)
+            self._remove(key)
         grants = grants_of(self._pods.shown())
         states = self.regions.states()
         self.regions.store(
@@ -119,14 +121,14 @@ class Rounds:
         self.regions.follow(directories)
         return directories
 
-    def _remove(self, directory: ContainerDirectory) -> None:
+    def _remove(self, key: ContainerKey) -> None:
         try:
-            self._directories.remove(directory)
+            self._directories.remove(key)
         except OSError as error:
-            logger.warning("Container directory cannot be deleted", directory=str(directory.key), error=str(error))
+            logger.warning("Container directory cannot be deleted", directory=str(key), error=str(error))
             return
         self.removed += 1
-        logger.info("Deleted the directory of a container whose Pod is gone", directory=str(directory.key))
+        logger.info("Deleted the directory of a container whose Pod is gone", directory=str(key))
 
     async def _delete_some(self) -> None:
         """Delete some of what was removed, now or by an earlier process."""

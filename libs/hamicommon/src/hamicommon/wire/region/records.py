@@ -34,6 +34,8 @@ their kind to be measured, and for a container of higher priority. Calls wait fo
 another is making, for threads that use the same memory pool, and for a thread that is in the driver.
 """
 WAIT_REASON_COUNT: Final = len(WAIT_REASONS)
+_WAIT_WORDS: Final = struct.Struct("<" + f"Q{LAYOUT_V1_2.memory_size - 8}x" * (2 * WAIT_REASON_COUNT - 1) + "Q")
+"""All words of waits at once: a scrape reads those of each container."""
 RECORDS_END: Final = LAYOUT_V1_2.procs + LAYOUT_V1_2.slot_size
 """`decode_records` reads this many bytes of the region."""
 
@@ -86,12 +88,12 @@ def decode_waits(layout: Layout, head: bytes | memoryview) -> tuple[WaitRecord, 
     """Return a record for each reason for which there were waits, from the region's first bytes."""
     if not _has_records(layout, head):
         return ()
-    words = [struct.unpack_from("<Q", head, _memory(device) + WAITS)[0] for device in range(2 * WAIT_REASON_COUNT)]
-    records = (
+    words = _WAIT_WORDS.unpack_from(head, _memory(0) + WAITS)
+    return tuple(
         WaitRecord(reason, counts >> 32, nanoseconds, counts & 0xFFFFFFFF)
         for reason, nanoseconds, counts in zip(WAIT_REASONS, words[::2], words[1::2], strict=True)
+        if counts >> 32
     )
-    return tuple(record for record in records if record.waits)
 
 
 def decode_records(layout: Layout, head: bytes | memoryview, device_count: int) -> tuple[DeviceRecords, ...] | None:
