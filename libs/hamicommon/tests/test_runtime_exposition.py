@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar, Sample
 
 from hamicommon.runtime.serving.exposition import encoder
+from hamicommon.runtime.serving.samples import set_samples
 
 ACCEPTS = {
     "any": "*/*",
@@ -69,7 +70,23 @@ def test_label_values_are_escaped(accept: str, value: str) -> None:
 
 @in_every_form
 @pytest.mark.parametrize(
-    "value", [0.0, -0.0, 1, True, 2**63, 1e6, 1234567.5, 1e-9, -1e9, float("inf"), -float("inf"), float("nan")]
+    "value",
+    [
+        0.0,
+        -0.0,
+        1,
+        True,
+        2**63,
+        2**53 + 1,
+        999_999.5,
+        1e6,
+        1234567.5,
+        1e-9,
+        -1e9,
+        float("inf"),
+        -float("inf"),
+        float("nan"),
+    ],
 )
 def test_numbers_are_written_as_go_writes_them(accept: str, value: float) -> None:
     """Large ones have an exponent."""
@@ -93,6 +110,22 @@ def test_numbers_are_written_as_go_writes_them(accept: str, value: float) -> Non
 def test_unusual_families_are_left_to_prometheus_client(accept: str, family: Metric) -> None:
     """And stand between the others in their place."""
     assert_same(accept, a_gauge("a"), family, a_gauge("b"))
+
+
+@in_every_form
+@pytest.mark.parametrize(
+    "family", [Metric("g", "Used.", "gauge"), CounterMetricFamily("c", "Counted."), Metric("a.b", "Odd.", "gauge")]
+)
+def test_samples_that_share_labels_are_written_as_any(accept: str, family: Metric) -> None:
+    """Two families may share their labels; a value that is unknown is left out, and one to escape is escaped."""
+    plain, odd = {"pod": "a", "device": "GPU-a"}, {"pod": 'a"b', "device": "GPU-a"}
+    other = GaugeMetricFamily("other", "Other.")
+    set_samples(other, [(plain, 2**40)])
+    set_samples(family, [(plain, 0.5), ({"pod": "c"}, None), (odd, -1)])
+
+    assert 2 == len(family.samples)
+    assert Sample(f"{family.name}_total" if family.type == "counter" else family.name, odd, -1) in family.samples
+    assert_same(accept, other, family)
 
 
 @in_every_form

@@ -14,6 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
@@ -34,7 +35,7 @@ from hami_monitor.metrics.account_families import AccountStatus
 from hami_monitor.metrics.collector import MonitorCollector
 from hami_monitor.serve.monitor import Monitor
 from hamicommon.runtime.api.kube import Kube
-from hamicommon.runtime.program import logs
+from hamicommon.runtime.program import garbage, logs
 from hamicommon.runtime.serving import http
 from hamicommon.wire.region import DeviceRecords, decode_region
 
@@ -87,22 +88,24 @@ def processes_of_containers() -> Iterator[tuple[int, ...]]:
 
 def with_processes(pids: Sequence[int]) -> tuple[HostDevice, ...]:
     """Return the devices with the processes *pids* of all containers."""
-    listed = [[DeviceProcess(pid, 300 << 20, 7.5) for pid in pids[index::DEVICES]] for index in range(DEVICES)]
-    return tuple(replace(a_device(index), processes=tuple(processes)) for index, processes in enumerate(listed))
+    processes = [DeviceProcess(pid, (300 << 20) + 4096 * index, index % 30 / 2) for index, pid in enumerate(pids)]
+    listed = [processes[index::DEVICES] for index in range(DEVICES)]
+    return tuple(replace(a_device(index), processes=tuple(those)) for index, those in enumerate(listed))
 
 
 def write_regions(hook_path: Path, processes: int) -> list[Path]:
-    """Write the regions of all containers, each with one device and *processes* processes."""
+    """Write the regions of all containers, each with one device, *processes* processes and numbers like no other's."""
     paths = []
     for index in range(CONTAINERS):
         directory = hook_path / "containers" / f"{UUID(int=index)}_main"
         directory.mkdir(parents=True)
+        context, data = (300 << 20) + 4096 * index, (1 << 30) + 1_234_567 * index
         content = a_region(
             uuids=(device_uuid(index % DEVICES).encode(),),
             limits=(8 << 30,),
-            processes=(Process({0: (300 << 20, 0, 1 << 30, 0, 1300 << 20)}, {0: 10}),) * processes,
-            last_kernel_time=int(time.time()),
-            records=(DeviceRecords(6 << 30, 12345, 678_900_000_000),),
+            processes=(Process({0: (context, 0, data, 0, context + data)}, {0: index % 30}),) * processes,
+            last_kernel_time=int(time.time()) - index,
+            records=(DeviceRecords((6 << 30) + data, 12345 + 67 * index, 678_900_000_000 + 12_345_678_901 * index),),
         )
         paths.append(directory / "region.cache")
         paths[-1].write_bytes(content)
@@ -161,6 +164,7 @@ async def measure(folder: Path, processes: int, pids: Sequence[int]) -> dict[str
         await monitor.watchdog.look(monitor.driver.devices)
         await monitor.rounds.round()
         monitor.accounts.status = AccountStatus(NODE, a_book(pods))
+        await garbage.keep_small(partial(asyncio.sleep, 0))
         async with aiohttp.ClientSession(f"http://127.0.0.1:{server.port}") as session:
 
             async def get(path: str, accept: str = "*/*") -> bytes:

@@ -13,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from hami_monitor.decide.accounts.book import Book, ShareAccount
 from hami_monitor.decide.observation import Labels
-from hami_monitor.metrics.samples import NamedLabels, Row, add_samples
+from hamicommon.runtime.serving.samples import NamedLabels, Row, set_samples
 
 POD: Labels = ("node", "namespace", "pod", "device_type")
 NAMESPACE: Labels = ("node", "namespace", "device_type")
@@ -98,7 +98,7 @@ def _share_families(
 
 def _counter(name: str, documentation: str, labels: Labels, rows: Iterable[Row]) -> CounterMetricFamily:
     family = CounterMetricFamily(name, documentation, labels=labels)
-    add_samples(family, rows)
+    set_samples(family, rows)
     return family
 
 

@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from hami_monitor.decide.host import HostDevice
 from hami_monitor.decide.observation import Labels, ShownDevice
-from hami_monitor.metrics.samples import NamedLabels, add_samples
+from hamicommon.runtime.serving.samples import NamedLabels, set_samples
 
 DEVICE: Labels = ("node", "device_index", "device_uuid")
 SHARE: Labels = ("namespace", "pod", "container", "device_uuid")
@@ -220,7 +220,7 @@ def device_families(node_name: str, devices: Iterable[HostDevice]) -> Iterator[M
             for device, place in places
             for more, value in family.values(device)
         )
-        add_samples(metric, rows)
+        set_samples(metric, rows)
         yield metric
 
 
@@ -229,14 +229,14 @@ def share_families(shown: Iterable[ShownDevice]) -> Iterator[Metric]:
     places = [(one, _named(SHARE, (*one.labels[:3], one.labels[4]))) for one in shown]
     for family in SHARE_FAMILIES:
         metric = family.kind(family.name, family.documentation, labels=SHARE)
-        add_samples(metric, ((place, family.value(one)) for one, place in places))
+        set_samples(metric, ((place, family.value(one)) for one, place in places))
         yield metric
     limiters = GaugeMetricFamily(
         "hami_share_memory_enforcement",
         "1 for who limits the container's memory (library, driver); none for a whole device.",
         labels=(*SHARE, "by"),
     )
-    add_samples(limiters, ((place | {"by": by}, 1) for one, place in places for by in one.memory_limiters))
+    set_samples(limiters, ((place | {"by": by}, 1) for one, place in places for by in one.memory_limiters))
     yield limiters
 
 

@@ -25,7 +25,7 @@ from hami_monitor.decide.observation import (
 from hami_monitor.metrics.device_families import device_families
 from hami_monitor.metrics.device_families import share_families as own_share_families
 from hami_monitor.metrics.library_families import unreached_family, wait_families
-from hami_monitor.metrics.samples import NamedLabels, Row, add_samples
+from hamicommon.runtime.serving.samples import NamedLabels, Row, set_samples
 from hamicommon.wire.region import DeviceSums
 
 ZONE = "vGPU"
@@ -203,7 +203,7 @@ def _share_family(family: ShareFamily, places: Iterable[tuple[NamedLabels, Shown
 def _family(name: str, documentation: str, labels: Labels, rows: Iterable[Row]) -> GaugeMetricFamily:
     """Return the family *name* with a sample for each of *rows* that has a value."""
     family = GaugeMetricFamily(name, documentation, labels=("zone", *labels))
-    add_samples(family, rows)
+    set_samples(family, rows)
     return family
 
 

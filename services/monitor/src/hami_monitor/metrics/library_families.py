@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from hami_monitor.decide.observation import Labels
-from hami_monitor.metrics.samples import add_samples
+from hamicommon.runtime.serving.samples import set_samples
 from hamicommon.wire.region import Unreached, WaitRecord
 
 WAIT: Labels = ("namespace", "pod", "container", "reason")
@@ -56,7 +56,7 @@ def wait_families(waits: Iterable[tuple[Labels, WaitRecord]]) -> Iterator[Metric
     places = [(dict(zip(WAIT, (*labels, record.reason), strict=True)), record) for labels, record in waits]
     for family in WAIT_FAMILIES:
         metric = family.kind(family.name, family.documentation, labels=WAIT)
-        add_samples(metric, ((place, family.value(record)) for place, record in places))
+        set_samples(metric, ((place, family.value(record)) for place, record in places))
         yield metric
 
 
@@ -67,10 +67,11 @@ def unreached_family(unreached: Iterable[tuple[Labels, Unreached]]) -> Metric:
         "Uses of the driver past the container's library: libraries opened with dlmopen, second copies of the driver.",
         labels=UNREACHED,
     )
-    for labels, found in unreached:
-        kinds = {"dlmopen": found.namespaces, "second-driver": found.second_drivers}
-        add_samples(
-            metric,
-            ((dict(zip(UNREACHED, (*labels, kind), strict=True)), count) for kind, count in kinds.items() if count),
-        )
+    counts = (
+        ((*labels, kind), count)
+        for labels, found in unreached
+        for kind, count in (("dlmopen", found.namespaces), ("second-driver", found.second_drivers))
+        if count
+    )
+    set_samples(metric, ((dict(zip(UNREACHED, labels, strict=True)), count) for labels, count in counts))
     return metric

@@ -1,7 +1,7 @@
 """
 Answer people, probes and Prometheus.
 
-`http` is the server, and the only module with aiohttp's. `tls` has its certificate, `exposition` writes metrics, and
-`build` is the metric of the version.
+`http` is the server, and the only module with aiohttp's. `tls` has its certificate, `exposition` writes metrics,
+`samples` keeps many of them at little cost, and `build` is the metric of the version.
 May import `hamicommon.errors`. Must never import another room.
 """

@@ -4,7 +4,7 @@ Write metric families as the text of a scrape, byte for byte as prometheus_clien
 prometheus_client sorts, checks and escapes the labels of each sample. Here the names of labels are checked once, and
 labels that several samples share, as one dictionary, are written once. A family that does not fit is left to
 prometheus_client: it has unusual names, timestamps, exemplars, native histograms, or values to escape.
-Neighbours: `http` answers the scrape.
+Neighbours: `http` answers the scrape, `samples` keeps samples so that they are written at little cost.
 """
 
 import re
@@ -18,6 +18,8 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
+from hamicommon.runtime.serving.samples import Entry, Samples
+
 _EOF = b"# EOF\n"
 _NAME = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
 """Names that every form writes as they are."""
@@ -26,7 +28,11 @@ _SUFFIXES = ("", "_total", "_bucket", "_count", "_sum", "_info")
 _NO_MORE = [None, None, None]
 """A sample without timestamp, exemplar and native histogram."""
 
-number: Callable[[float], str] = floatToGoString
+_PLAIN_BELOW = 1e6
+"""Numbers from 0 up to here have no exponent in Go's form, and are written as Python does."""
+_number: Callable[[float], str] = lru_cache(maxsize=4096)(floatToGoString)
+"""Go's form of a number. Amounts of memory are the same in several families, and for many scrapes."""
+
 Encode = Callable[[Collector], bytes]
 
 
@@ -42,7 +48,7 @@ class _One(Collector):
 
 def encoder(accept: str) -> tuple[Callable[[Iterable[Metric]], bytes], str]:
     """Return the function that writes families in the form that the header *accept* asks for, and its content type."""
-    encode, content_type = choose_encoder(accept)
+    encode, content_type = _chosen(accept)
     escaping = encode.keywords.get("escaping") if isinstance(encode, partial) else UNDERSCORES
     is_simple = escaping in (UNDERSCORES, ALLOWUTF8)
     is_open = isinstance(encode, partial) and encode.func is generate_open_metrics
@@ -62,8 +68,17 @@ def _family(family: Metric, encode: Encode, texts: dict[int, str | None]) -> byt
     lines = _lines(family, texts)
     if lines is None:
         return encode(_One(family))
-    head = Metric(family.name, family.documentation, family.type, family.unit)
-    return encode(_One(head)).removesuffix(_EOF) + lines.encode()
+    return _head(encode, family.name, family.documentation, family.type, family.unit) + lines.encode()
+
+
+_chosen = lru_cache(maxsize=16)(choose_encoder)
+"""The same encoder for each scrape of a client, so that `_head` knows it again."""
+
+
+@lru_cache(maxsize=1024)
+def _head(encode: Encode, name: str, documentation: str, kind: str, unit: str) -> bytes:
+    """Return the lines before a family's samples."""
+    return encode(_One(Metric(name, documentation, kind, unit))).removesuffix(_EOF)
 
 
 def _lines(family: Metric, texts: dict[int, str | None]) -> str | None:
@@ -72,15 +87,29 @@ def _lines(family: Metric, texts: dict[int, str | None]) -> str | None:
 
     *texts* has what was written of labels, by the identity of their dictionary.
     """
+    entries = _entries(family)
+    if entries is None:
+        return None
     lines = []
-    names = {family.name + suffix for suffix in _SUFFIXES} if _NAME.fullmatch(family.name) else ()
-    for name, labels, value, *more in family.samples:
+    for name, labels, value in entries:
         key = id(labels)
         text = texts[key] if key in texts else texts.setdefault(key, _text(labels))
-        if text is None or value is None or more != _NO_MORE or name not in names:
+        if text is None:
             return None
-        lines.append(f"{name}{text} {number(value)}\n")
+        number = repr(float(value)) if 0 <= value < _PLAIN_BELOW else _number(value)
+        lines.append(f"{name}{text} {number}\n")
     return "".join(lines)
+
+
+def _entries(family: Metric) -> Iterable[Entry] | None:
+    """Return name, labels and value of each sample; None if a sample has more, or a name that does not fit."""
+    names = {family.name + suffix for suffix in _SUFFIXES} if _NAME.fullmatch(family.name) else ()
+    samples = family.samples
+    if isinstance(samples, Samples):
+        return samples.entries if samples.name in names else None
+    if all(name in names and value is not None and more == _NO_MORE for name, _, value, *more in samples):
+        return [sample[:3] for sample in samples]
+    return None
 
 
 def _text(labels: dict[str, str]) -> str | None:
