@@ -29,7 +29,7 @@ PAGES = [read_page(DOCS / f"{name}.md") for name in BY_HAND]
 LINKING = [read_page(path) for folder in (ROOT, DOCS) for path in sorted(folder.glob("*.md"))]
 KUBECTL = frozenset(
     {"annotate", "apply", "auth", "create", "delete", "describe", "drain", "exec", "get", "label", "logs", "patch"}
-    | {"port-forward", "rollout", "scale", "uncordon", "version", "wait"}
+    | {"krew", "port-forward", "rollout", "scale", "uncordon", "version", "wait"}
 )
 HELM = frozenset({"get", "history", "install", "list", "rollback", "template", "test", "uninstall", "upgrade"})
 OBJECT = re.compile(r"(?:deployments?|daemonsets?|services?|lease|mutatingwebhookconfigurations?)(?:/| )(hami-[a-z-]+)")

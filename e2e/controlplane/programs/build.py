@@ -30,6 +30,7 @@ TOOLKITS = ("1.17.8", "1.20.1")
 HELM_VERSION = "v3.19.5"
 KWOK_VERSION = "v0.7.0"
 COREDNS_VERSION = "v1.12.4"
+KREW_VERSION = "v0.4.3"
 KUBERNETES_PARTS = (
     *("etcd", "kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler", "kubectl", "kubelet"),
 )
@@ -202,6 +203,13 @@ COREDNS = Product(
     environment={"GOBIN": "{out}", "CGO_ENABLED": "0"},
 )
 """Lets Pods find Services by name."""
+KREW = Product(
+    "krew",
+    ("install", "-v", "-trimpath", "-ldflags=-s -w", f"sigs.k8s.io/krew/cmd/krew@{KREW_VERSION}"),
+    takes="a minute",
+    environment={"GOBIN": "{out}"},
+)
+"""Installs plugins of kubectl."""
 
 
 def _key(product: Product) -> str:
