@@ -4,6 +4,7 @@ Tables and documents.
 
 import io
 import json
+from dataclasses import replace
 
 import yaml
 from rich.console import Console
@@ -13,9 +14,11 @@ from kubectl_hami.answer.top import Row, device_rows, node_rows, ordered, pod_ro
 from kubectl_hami.show.form import written
 from kubectl_hami.show.table import table
 from kubectl_hami.show.top import top_table
-from kubectl_hami.values.cluster import ClusterState
+from kubectl_hami.show.waiting import waiting_table
+from kubectl_hami.values.cluster import ClusterState, Waiting
+from kubectl_hami.values.wait import Remedy
 
-from .builders import a_device, a_node, a_pod, a_scrape, a_share, seen
+from .builders import NOW, a_device, a_node, a_pod, a_scrape, a_share, seen
 
 MIB = 2**20
 
@@ -88,6 +91,18 @@ def test_narrow_terminal_wraps_texts_and_cuts_nothing() -> None:
     for width in (60, 30):
         assert "16384" in printed(width)[-1]
         assert {"some", "them"} <= set(" ".join(printed(width)).split())
+
+
+def test_who_waits_fits_80_columns() -> None:
+    """Its two texts share what the names leave, and no line is longer than a common terminal."""
+    pod = Waiting("default", "too-large", NOW, "1 NVIDIA device", "0 of 2 nodes: 2 have fewer devices than the 3 asked")
+    remedy = Remedy("", ("with nvidia.com/gpu 1 instead of 3 in container main (node node-a)",), "")
+    state = replace(a_state(), waiting=(pod,))
+    output = io.StringIO()
+    console = Console(file=output, width=80, force_terminal=True, no_color=True, color_system=None)
+    console.print(waiting_table([state], [{("default", "too-large"): remedy}]), crop=False)
+
+    assert 80 >= max(len(line) for line in output.getvalue().splitlines())
 
 
 def test_most_used_comes_first() -> None:

@@ -21,7 +21,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u206
 
 _GAP: Final = 3
 """Blanks between columns."""
-_WRAPPED_CHARACTERS: Final = 30
+_WRAPPED_CHARACTERS: Final = 20
 """Of a text that wraps at least so many stand in a line."""
 
 Cell = str | Text
