@@ -54,7 +54,9 @@ def test_many_problems_are_ten_lines_and_a_number(capsys: pytest.CaptureFixture[
         (["top", "--from", "/nowhere"], "/nowhere: is no archive of kubectl hami bundle: No such file or directory"),
         (["doctor", "--from", "f", "--context", "c"], "give it without --context and --all-contexts"),
         (["explain", "a/b", "--from", "/nowhere"], "is not the name of a Pod"),
+        ([], "simulate  which Node and devices new Pods would get"),
         (["nothing"], "invalid choice: 'nothing'"),
+        (["--context", "c", "top"], "--context stands after the command, as in: kubectl hami top --context"),
     ],
 )
 def test_question_that_cannot_be_answered_ends_with_2_and_a_sentence(arguments: list[str], sentence: str) -> None:

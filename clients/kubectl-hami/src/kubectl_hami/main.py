@@ -23,7 +23,13 @@ def main() -> int:
     """Run one command and return its exit code."""
     if Path(sys.argv[0]).name == COMPLETER:
         return complete()
-    options = parser().parse_args()
+    known, first = parser(), "".join(sys.argv[1:2])
+    if not first:
+        known.print_help(sys.stderr)
+        return UNKNOWN
+    if first.startswith("-") and first not in ("-h", "--help", "--version"):
+        known.error(f"{first} stands after the command, as in: {NAME} top {first}")
+    options = known.parse_args()
     try:
         code: int = options.command(options)
         sys.stdout.flush()
