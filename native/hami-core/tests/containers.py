@@ -15,6 +15,8 @@ from typing import Any
 SANITIZER = os.environ.get("HAMI_SANITIZER_PRELOAD", "")
 """The sanitizer runtimes of the build, preloaded before the library."""
 IS_THREAD_SANITIZED = "libtsan" in SANITIZER
+SANITIZER_OPTIONS = {"ASAN_OPTIONS": "detect_leaks=0", "TSAN_OPTIONS": "halt_on_error=1"}
+"""What a sanitizer finds ends a program at once, also one that a test kills. Python leaks by itself."""
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
@@ -59,7 +61,7 @@ class Container:
             "FAKE_DRIVER_DIR": str(self.folder / "hardware"),
             "CUDA_DEVICE_MEMORY_SHARED_CACHE": str(self.region),
             "PYTHONPATH": str(HERE / "preload"),
-            "ASAN_OPTIONS": "detect_leaks=0",
+            **SANITIZER_OPTIONS,
             **({"LD_PRELOAD": ":".join(libraries)} if libraries else {}),
             **self.environment,
             **extra,

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pynvml
 from abi.nvidia import NEWEST
-from containers import SANITIZER
+from containers import SANITIZER, SANITIZER_OPTIONS
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
 PACKAGES = {"torch": "torch", "cupy": "cupy-cuda12x[ctk]"}
@@ -62,7 +62,7 @@ class Machine:
         preloads = ":".join(path for path in libraries if path)
         return {
             **os.environ,
-            "ASAN_OPTIONS": "detect_leaks=0",
+            **SANITIZER_OPTIONS,
             **self.environment,
             **({} if limits is None else {**contained, **limits}),
             **({"LD_PRELOAD": preloads} if preloads else {}),

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from containers import SANITIZER, SANITIZER_OPTIONS
+
 DEVICES = """uuid,name,memory_mib,numa_node,pci_bus_id
 GPU-aaaaaaaa-0000-4000-8000-000000000000,Fake,16384,0,0000:17:00.0
 GPU-bbbbbbbb-0000-4000-8000-000000000001,Fake,16384,0,0000:65:00.0
@@ -143,15 +145,14 @@ def _drivers(cell: Cell, build: Path, folder: Path) -> Path:
 
 
 def _environ(cell: Cell, build: Path, folder: Path, number: int) -> dict[str, str]:
-    sanitizer = os.environ.get("HAMI_SANITIZER_PRELOAD", "")
     libraries = [
-        sanitizer,
+        SANITIZER,
         str(build / "libfake_time.so") if cell.is_virtual else "",
         str(build / "libvgpu.so") if cell.has_library else "",
     ]
     return {
         "PATH": os.environ["PATH"],
-        "ASAN_OPTIONS": "detect_leaks=0",
+        **SANITIZER_OPTIONS,
         "LD_LIBRARY_PATH": str(_drivers(cell, build, folder)),
         "LD_PRELOAD": ":".join(path for path in libraries if path),
         "FAKE_DRIVER_DIR": str(folder),

@@ -16,10 +16,13 @@ class Node(ctypes.Structure):
                 ("pointer", c_uint64)]
 cuda, size = Cuda(), c_size_t(MIB)
 lib = cuda.library
-counters = [lib.fake_calls, ctypes.CDLL("libnvidia-ml.so.1").fake_calls]
-for counter in counters: counter.restype = c_uint64
+drivers = [lib, ctypes.CDLL("libnvidia-ml.so.1")]
+for driver in drivers: driver.fake_calls.restype = c_uint64
 def calls_of(symbol):
-    return sum(counter(symbol) for counter in counters)
+    return sum(driver.fake_calls(symbol) for driver in drivers)
+def delay_next(symbol):
+    for driver in drivers: driver.fake_delay_next(symbol, 30000)
+    return calls_of(symbol)
 def plain(_):
     lib.cuMemFree_v2(c_uint64(cuda.allocate(MIB)[1]))
 def pooled(_):
@@ -115,24 +118,22 @@ def test_slow_call_on_a_device_stops_no_other_device(
     preparation = OPERATIONS if limit else OPERATIONS.replace(", refusals]", "]")
     if not limit and symbol.startswith("nvmlDeviceGetC"):
         pytest.skip("only under a limit")
-    calls = container.run(f"{preparation}say(calls_of(b'{symbol}'))")
 
     finished, is_still_slow = container.run(
         f"""{preparation}
-calls = calls_of(b"{symbol}")
 def slow():
     lib.cuCtxSetCurrent(first)
     {operation}(0)
 cuda.use(0)
 first = c_void_p(cuda.context.value)
+calls = delay_next(b"{symbol}")
 slow = threading.Thread(target=slow, daemon=True)
 slow.start()
 while calls_of(b"{symbol}") == calls and slow.is_alive(): pass
 everything(1)
 say([calls_of(b"{symbol}") > calls, slow.is_alive()])
 os._exit(0)
-""",
-        FAKE_DRIVER_FAULTS=f"{symbol}:{calls + 1}:SLEEP_30000",
+"""
     )
 
     assert finished
@@ -173,16 +174,15 @@ def test_slow_call_stops_no_other_call_on_its_device(container: Container, opera
     """
     container.environment.update(FAKE_DRIVER_CONTEXT_MIB="100")
     preparation = OPERATIONS + "cuda.use(0)\n" + PLACES + "everything_else()\n"
-    calls = container.run(f"{preparation}say(calls_of(b'{symbol}'))")
 
     seconds, is_still_slow = container.run(
         f"""{preparation}
 import time
-calls = calls_of(b"{symbol}")
 def slow():
     lib.cuCtxSetCurrent(first)
     {operation}(0)
 first = c_void_p(cuda.context.value)
+calls = delay_next(b"{symbol}")
 slow = threading.Thread(target=slow, daemon=True)
 slow.start()
 while calls_of(b"{symbol}") == calls and slow.is_alive(): pass
@@ -190,8 +190,7 @@ began = time.monotonic()
 everything_else()
 say([time.monotonic() - began, slow.is_alive()])
 os._exit(0)
-""",
-        FAKE_DRIVER_FAULTS=f"{symbol}:{calls + 1}:SLEEP_30000",
+"""
     )
 
     assert is_still_slow

@@ -168,6 +168,16 @@ __attribute__((constructor)) static void prepare(void)
     fake_entry_is_armed |= fault_count > 0;
 }
 
+__attribute__((visibility("default"))) void fake_delay_next(const char *symbol, int milliseconds)
+{
+    const struct fake_entry *entry = entry_of(symbol);
+
+    if (!entry || fault_count == FAULTS_MAX)
+        return;
+    faults[fault_count++] = (struct fault){entry, fake_calls(symbol) + 1, SLEEP, milliseconds};
+    fake_entry_is_armed = true;
+}
+
 __attribute__((visibility("default"))) uint64_t fake_calls(const char *symbol)
 {
     const struct fake_entry *entry = entry_of(symbol);

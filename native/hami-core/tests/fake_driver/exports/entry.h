@@ -46,4 +46,7 @@ extern _Thread_local const char *fake_entry_symbol;
 /* For tests, which find it with dlsym: how often a program called an exported function; 0 for an unknown name. */
 uint64_t fake_calls(const char *symbol);
 
+/* The same: let the next call of it, in any thread, take so long. Nothing for an unknown name. Not while other threads call. */
+void fake_delay_next(const char *symbol, int milliseconds);
+
 #endif
