@@ -83,15 +83,15 @@ struct hami_slot {
 #define HAMI_SLOT_TAG 0x494d41485f746f6cu
 
 /*
- * glibc's process-shared semaphore. This library initialises both for older programs and waits on neither. glibc leaves the last
- * two words unused. Here `records` is HAMI_REGION_RECORDS in the first semaphore of a region in which `peak`, `waits`, `waiting`,
+ * glibc's process-shared semaphore. This library initialises both for older programs and waits on neither. glibc leaves the rest
+ * unused. Here `is_replacing` of the first one is 1 while a process replaces the list of devices. `records` is HAMI_REGION_RECORDS in the first semaphore of a region in which `peak`, `waits`, `waiting`,
  * `waited`, `waited_ns` and that semaphore's `unreached` are kept; in any other they mean nothing. `unreached` is how often
  * programs opened something in another namespace (upper half) and used a second driver (lower half).
  */
 struct hami_semaphore {
     uint64_t value;
     int32_t shared;
-    int32_t unused;
+    _Atomic int32_t is_replacing;
     _Atomic uint64_t unreached;
     uint64_t records;
 };

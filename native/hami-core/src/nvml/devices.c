@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <string.h>
 
 #include "hooks.h"
 #include "inventory.h"
@@ -53,12 +54,14 @@ static void refuse_unknown(struct matching *matching)
 
 static void match(struct matching *matching)
 {
+    bool is_joined;
+
+    memset(matching->device, -1, sizeof(matching->device));
     matching->count = hami_cuda_device_count();
-    if (matching->count > 0)
-        hami_region_join();
-    if (match_all(matching))
+    is_joined = matching->count <= 0 || hami_region_join();
+    if (is_joined && match_all(matching))
         return;
-    if (hami_region_renew_inventory(hami_list_devices))
+    if (is_joined && hami_region_renew_inventory(hami_list_devices))
         match_all(matching);
     else
         refuse_unknown(matching);

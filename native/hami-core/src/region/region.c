@@ -275,13 +275,16 @@ struct hami_slot *hami_region_slot(void)
 }
 
 /* The count is written for clear_devices_unless_used() in region_file.c. */
-void hami_region_join(void)
+bool hami_region_join(void)
 {
     struct hami_region *region = hami_region();
 
     hami_region_slot();
     atomic_fetch_add(&region->proc_num, 0);
+    if (!hami_region_wait_for_devices())
+        return false;
     hami_limits_read_own(region);
+    return true;
 }
 
 void hami_region_sweep(void)

@@ -58,14 +58,20 @@ struct hami_slot *hami_region_slot(void);
 /* Return a claimable slot by `index`, from 0 until NULL. This process's own slot comes last if it is not in the region. */
 struct hami_slot *hami_region_slot_at(int index);
 
-/* Claim this process's slot. Indices of devices that are read after that stay, and the limits of this process are right for them. */
-void hami_region_join(void);
+/*
+ * Claim this process's slot. Indices of devices that are read after that stay, and the limits of this process are right for them.
+ * Returns false if another process replaces the devices for more than 10 s.
+ */
+bool hami_region_join(void);
 
 /*
  * Add the devices that the region does not know yet. Known devices keep their indices while other processes use the region. Returns
  * false if the lock is not free within 10 s.
  */
 bool hami_region_renew_inventory(hami_take_inventory *take_inventory);
+
+/* Wait while another process replaces the devices. Returns false if the lock is not free within 10 s. */
+bool hami_region_wait_for_devices(void);
 
 /* Return an index without a device, of which this process may have nothing; -1 if there is none. */
 int hami_region_refused_device(void);

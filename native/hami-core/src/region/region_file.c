@@ -494,22 +494,33 @@ void hami_region_attach(hami_take_inventory *take_inventory)
 }
 
 /*
- * A process that claims its slot reads the devices afterwards. So either it is seen here, or it reads that there are none, and waits
- * for the lock: both write the count of slots in between, and the second to do so sees what the first did before.
+ * A process that claims its slot looks afterwards whether the devices are being replaced. So either it is seen here, or it sees that
+ * and waits for the lock: both write the count of slots in between, and the second to do so sees what the first did before.
  */
-static bool clear_devices_unless_used(struct hami_region *region)
+static bool begin_to_replace_unless_used(struct hami_region *region)
 {
-    char before[HAMI_DEVICES_MAX][HAMI_UUID_BYTES];
-
     if (anyone_else_alive(region))
         return false;
-    memcpy(before, region->uuids, sizeof(before));
-    memset(region->uuids, 0, sizeof(region->uuids));
+    atomic_store(&region->sem.is_replacing, 1);
     atomic_fetch_add(&region->proc_num, 0);
     if (!anyone_else_alive(region))
         return true;
-    memcpy(region->uuids, before, sizeof(before));
+    atomic_store(&region->sem.is_replacing, 0);
     return false;
+}
+
+/* With the lock, nobody replaces the devices: who began to was killed, and this process adds what is missing. */
+bool hami_region_wait_for_devices(void)
+{
+    struct hami_region *region = hami_region();
+
+    if (!atomic_load(&region->sem.is_replacing))
+        return true;
+    if (!hami_region_lock())
+        return false;
+    atomic_store(&region->sem.is_replacing, 0);
+    hami_region_unlock();
+    return true;
 }
 
 /* What others use stays as it is: their devices' places and limits. */
@@ -531,9 +542,11 @@ bool hami_region_renew_inventory(hami_take_inventory *take_inventory)
     take_inventory(&inventory);
     if (!hami_region_lock())
         return false;
-    if (clear_devices_unless_used(region)) {
+    if (begin_to_replace_unless_used(region)) {
+        memset(region->uuids, 0, sizeof(region->uuids));
         write_inventory(region, &inventory);
         hami_limits_write(region, false);
+        atomic_store(&region->sem.is_replacing, 0);
     } else {
         add_devices(region, &inventory);
     }

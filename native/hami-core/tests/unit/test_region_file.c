@@ -103,7 +103,7 @@ static int join_and_find(const char *uuid)
 {
     int device;
 
-    hami_region_join();
+    CHECK(hami_region_join());
     device = hami_region_device(uuid);
     if (device >= 0)
         return device;
@@ -111,12 +111,14 @@ static int join_and_find(const char *uuid)
     return hami_region_device(uuid);
 }
 
+#define STAY_SECONDS 0.003 /* as long as the other process looks at all */
+
 static void come_and_go_until(double end)
 {
     while (seconds_now() < end) {
         int device = join_and_find("GPU-a");
 
-        for (int look = 0; look < 50; look++)
+        for (double left = seconds_now() + STAY_SECONDS; seconds_now() < left;)
             CHECK_EQUAL(device, hami_region_device("GPU-a"));
         hami_region_release();
     }
@@ -124,14 +126,14 @@ static void come_and_go_until(double end)
 
 static void renew_until(double end)
 {
-    hami_region_join();
+    CHECK(hami_region_join());
     while (seconds_now() < end) {
         CHECK(hami_region_renew_inventory(three_devices));
         CHECK(hami_region_renew_inventory(two_devices));
     }
 }
 
-/* Processes that have ended behind the first two slots, so that a look at all of them takes milliseconds. */
+/* Processes that have ended before and behind two slots, so that a look at all of them takes milliseconds. */
 static void fill_with_the_dead(struct hami_region *region)
 {
     pid_t dead = fork();
@@ -141,12 +143,12 @@ static void fill_with_the_dead(struct hami_region *region)
     CHECK_EQUAL(0, exit_status(dead));
     fill_table(region);
     for (int index = 0; index < HAMI_SLOTS_MAX; index++)
-        region->procs[index].pid = index < 2 ? 0 : dead;
+        region->procs[index].pid = index / 2 == HAMI_SLOTS_MAX / 4 ? 0 : dead;
 }
 
 /*
  * A process that attaches takes no lock, so it may come between the renewer's look at the others and its new list. One of the two
- * reads that the other is there. So a device never changes its place while a process uses it.
+ * reads that the other is there. So a device never changes or leaves its place while a process uses it.
  */
 static void device_of_a_process_that_comes_during_a_renewal_keeps_its_place(void)
 {
@@ -163,6 +165,16 @@ static void device_of_a_process_that_comes_during_a_renewal_keeps_its_place(void
     }
     come_and_go_until(end);
     CHECK_EQUAL(0, exit_status(other));
+}
+
+/* Whoever comes next has the lock, so nobody replaces the devices any more. */
+static void devices_can_be_used_after_a_process_was_killed_while_it_replaced_them(void)
+{
+    hami_region_attach(two_devices);
+    hami_region()->sem.is_replacing = 1;
+    CHECK(hami_region_join());
+    CHECK_EQUAL(0, hami_region()->sem.is_replacing);
+    CHECK_EQUAL(1, hami_region_device("GPU-b"));
 }
 
 static void write_file(const void *bytes, size_t size, off_t file_size)
@@ -288,6 +300,7 @@ int main(void)
     in_child(known_devices_keep_their_indices);
     in_child(limits_that_others_have_stay_when_a_device_is_added);
     in_child(device_of_a_process_that_comes_during_a_renewal_keeps_its_place);
+    in_child(devices_can_be_used_after_a_process_was_killed_while_it_replaced_them);
     in_child(half_written_file_is_started_over);
     in_child(old_file_without_owner_is_started_over);
     in_child(old_file_in_use_is_not_changed);

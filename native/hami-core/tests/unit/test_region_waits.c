@@ -108,6 +108,19 @@ static void devices_that_cannot_be_added_are_refused(void)
     end_holder(holder);
 }
 
+static void devices_that_are_replaced_for_too_long_are_refused(void)
+{
+    pid_t holder;
+
+    hami_region_attach(two_devices);
+    hami_region()->sem.is_replacing = 1;
+    holder = start_stuck_holder();
+    CHECK(!hami_region_join());
+    check_waits(HAMI_WAIT_REGION, 1, 10);
+    end_holder(holder);
+    CHECK(hami_region_join());
+}
+
 static void memory_of_the_dead_stays_counted_while_nobody_can_sweep(void)
 {
     pid_t dead, holder;
@@ -151,9 +164,10 @@ static void driver_that_does_not_answer_one_process_stops_no_other(void)
 }
 
 static void (*const bodies[])(void) = {
-    new_region_whose_lock_is_never_free_gives_nothing,       ready_region_is_used_without_its_lock,
-    context_of_a_stuck_process_is_waited_for_ten_seconds,    devices_that_cannot_be_added_are_refused,
-    memory_of_the_dead_stays_counted_while_nobody_can_sweep, driver_that_does_not_answer_one_process_stops_no_other,
+    new_region_whose_lock_is_never_free_gives_nothing,      ready_region_is_used_without_its_lock,
+    context_of_a_stuck_process_is_waited_for_ten_seconds,   devices_that_cannot_be_added_are_refused,
+    devices_that_are_replaced_for_too_long_are_refused,     memory_of_the_dead_stays_counted_while_nobody_can_sweep,
+    driver_that_does_not_answer_one_process_stops_no_other,
 };
 enum { BODIES = sizeof(bodies) / sizeof(bodies[0]) };
 
