@@ -38,7 +38,7 @@ from hami_device_plugin.metrics import Metrics
 from hami_device_plugin.serve.hardware.card_loop import CardLoop, Conditions
 from hami_device_plugin.serve.hardware.driver import Driver
 from hami_device_plugin.serve.hardware.driver_part import DriverPart
-from hami_device_plugin.serve.hardware.enforcement import find_enforcement, wait_change
+from hami_device_plugin.serve.hardware.enforcement import EnforcementSearch
 from hami_device_plugin.serve.hardware.link_loop import LinkLoop
 from hami_device_plugin.serve.kubelet_loop import KubeletLoop
 from hami_device_plugin.serve.mig.instances import Instances, MigInstances
@@ -345,8 +345,7 @@ class Session:
             EnforcementError: it must be the driver, which cannot. The scheduler is told that no device can be used.
         """
         try:
-            strategy, is_identity = self._driver_part.strategy, mode.is_identity
-            found = await find_enforcement(self._config, self._nvml, self._uuids(), strategy, is_identity=is_identity)
+            found = await self._enforcement_search(mode).find()
         except EnforcementError as error:
             await self._withdraw_devices(mode, Enforcement("none", str(error)))
             raise
@@ -362,9 +361,11 @@ class Session:
 
     async def _await_other_enforcement(self, mode: Mode, found: Enforcement) -> None:
         """End the session once somebody else limits containers than was *found*."""
-        strategy, is_identity = self._driver_part.strategy, mode.is_identity
-        await wait_change(found, self._config, self._nvml, self._uuids(), strategy, is_identity=is_identity)
+        await self._enforcement_search(mode).wait_change(found)
         self.end("enforcement")
+
+    def _enforcement_search(self, mode: Mode) -> EnforcementSearch:
+        return EnforcementSearch(self._config, self._nvml, self._uuids(), self._driver_part.strategy, mode.is_identity)
 
     async def _withdraw_devices(self, mode: Mode, enforcement: Enforcement) -> None:
         """Say in the Node's annotations that all its devices are unhealthy, and why nothing is offered."""
