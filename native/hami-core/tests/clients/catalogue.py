@@ -45,6 +45,18 @@ CLIENTS = (
     Client("cuda-bindings", "13.5.0", "bindings.py", _BINDINGS),
     Client("cuda-bindings", "12.8.0", "bindings.py", ("cuda-bindings==12.8.0",)),
     Client("cuda-core", "1.2.2", "core.py", ("cuda-core==1.2.2", *_BINDINGS, *_COMPILER, _NUMPY), is_small=False),
+    # As it began, with another interface. Of cuda-python, which has no code any more, it asks the version.
+    Client(
+        "cuda-core",
+        "0.1.1",
+        "core_experimental.py",
+        (
+            *("cuda-core==0.1.1", "cuda-python==12.8.0", "cuda-bindings==12.8.0", "numpy==2.0.2"),
+            "nvidia-cuda-nvrtc-cu12==12.6.77",
+        ),
+        is_small=False,
+        cuda=12080,
+    ),
     Client(
         "numba-cuda",
         "0.30.4",

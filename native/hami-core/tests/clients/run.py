@@ -24,7 +24,7 @@ NAMES = {
 }
 TOOLKIT = "nvidia/cu13"
 """Where NVIDIA's packages have their files."""
-TOOLKIT_12 = {"nvvm": "nvidia/cuda_nvcc/nvvm", "lib64": "nvidia/cuda_runtime/lib"}
+TOOLKIT_12 = {"nvvm": "nvidia/cuda_nvcc/nvvm", "lib64": "nvidia/cuda_runtime/lib", "lib": "nvidia/cuda_nvrtc/lib"}
 """Where its packages for CUDA 12 have what a toolkit has in one folder."""
 LIBRARIES = ("lib", "lib64", "nvvm/lib64")
 KERNEL_US = 10
