@@ -284,7 +284,7 @@ async def test_who_limits_memory_is_said_everywhere(node: Node, api: ApiServer, 
     ("flag", "because"),
     [
         pytest.param("--memory-enforcement=none", "--memory-enforcement=none", id="switched off"),
-        pytest.param("--device-list-strategy=envvar", "its hook needs native CDI", id="no native CDI"),
+        pytest.param("--device-list-strategy=envvar", "the driver's hook needs native CDI", id="no native CDI"),
         pytest.param("--cgroup-root=/nowhere", "it needs cgroup v2, which is not mounted at /nowhere", id="cgroup v1"),
         pytest.param("--limit-hook=/nowhere", "/nowhere cannot be installed as", id="no hook"),
         pytest.param("old driver", "it needs r615 or later, cgroup v2 and a GPU without MIG", id="old driver"),

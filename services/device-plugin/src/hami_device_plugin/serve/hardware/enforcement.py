@@ -87,7 +87,7 @@ class EnforcementSearch:
             HamiError: the driver does not answer, or the hook cannot be installed.
         """
         if not self.strategy.is_native:
-            return f"its hook needs native CDI, and devices reach containers by {self.strategy}"
+            return f"the driver's hook needs native CDI, and devices reach containers by {self.strategy}"
         if not (Path(self.config.cgroup_root) / "cgroup.controllers").exists():
             return f"it needs cgroup v2, which is not mounted at {self.config.cgroup_root}"
         problem = await limits_problem(self.nvml, self._gpus, self.config.cgroup_root)
