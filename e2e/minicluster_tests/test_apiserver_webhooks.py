@@ -4,17 +4,21 @@ A flag gives the address of a webhook's Service, because there is no service net
 
 import base64
 import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
 
+import aiohttp
+import pytest
 from aiohttp import web
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from conformance.peers.objects import Api
+from conformance.peers.objects import Api, a_pod
 from conformance.peers.webhooks import CONFIGURATIONS, Webhook
 from minicluster.apiserver.main import Server
 
@@ -40,11 +44,10 @@ def certificate(folder: Path) -> tuple[Path, Path]:
     return cert_file, key_file
 
 
-async def test_service_of_a_webhook_is_reached_at_the_flags_address(tmp_path: Path) -> None:
-    """
-    The certificate must be for the name of the service, whatever the address.
-    """
-    cert_file, key_file = certificate(tmp_path)
+@asynccontextmanager
+async def asked(folder: Path) -> AsyncIterator[tuple[Webhook, Api]]:
+    """Run an API server with a webhook for Pods, whose Service has its address in a flag."""
+    cert_file, key_file = certificate(folder)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(cert_file, key_file)
     application, hook = web.Application(), Webhook("", base64.b64encode(cert_file.read_bytes()).decode())
@@ -58,8 +61,31 @@ async def test_service_of_a_webhook_is_reached_at_the_flags_address(tmp_path: Pa
     async with Api(url, "test") as api:
         described = hook.described(api, clientConfig={"service": service, "caBundle": hook.bundle})
         await api.create(CONFIGURATIONS, {"metadata": {"name": "a"}, "webhooks": [described]})
-        await api.create_pod()
+        yield hook, api
     await server.stop()
     await runner.cleanup()
 
+
+async def test_service_of_a_webhook_is_reached_at_the_flags_address(tmp_path: Path) -> None:
+    """
+    The certificate must be for the name of the service, whatever the address.
+    """
+    async with asked(tmp_path) as (hook, api):
+        await api.create_pod()
+
     assert 1 == len(hook.reviews)
+
+
+@pytest.mark.parametrize(("is_allowed", "status"), [(True, 201), (False, 400)])
+async def test_warnings_of_a_webhook_reach_the_client(tmp_path: Path, is_allowed: bool, status: int) -> None:
+    """
+    Each once, also if the Pod is denied, and none that would end the header.
+    """
+    async with asked(tmp_path) as (hook, api), aiohttp.ClientSession() as session:
+        hook.answer = lambda _: {"allowed": is_allowed, "warnings": ['say "a"', "one", "one", "two\nlines"]}
+        async with session.post(f"{api.server}{api.pods}", json=a_pod()) as response:
+            found = response.headers.getall("Warning")
+        async with session.get(f"{api.server}{api.pods}") as other:
+            unwarned = other.headers.getall("Warning", [])
+
+    assert (status, ['299 - "say \\"a\\""', '299 - "one"'], []) == (response.status, found, unwarned)

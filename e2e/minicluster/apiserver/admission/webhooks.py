@@ -21,6 +21,7 @@ import orjson
 from minicluster import selection
 from minicluster.apiserver.api import errors, patches
 from minicluster.apiserver.api.resources import NAMESPACES, WEBHOOKS, Resource
+from minicluster.apiserver.api.warnings import WARNINGS
 from minicluster.apiserver.store.storage import Storage
 
 Object = dict[str, Any]
@@ -97,6 +98,7 @@ class Webhooks:
         try:
             review = await self._call(webhook, attempt, found)
             answer = review.get("response") or {}
+            WARNINGS.get().extend(answer.get("warnings") or ())
             if not answer.get("allowed"):
                 raise _denial(webhook["name"], answer.get("status") or {})
             if not answer.get("patch"):

@@ -13,9 +13,10 @@ import orjson
 from aiohttp import web
 
 from minicluster.apiserver.admission.webhooks import USER
-from minicluster.apiserver.api import discovery, errors
+from minicluster.apiserver.api import discovery, errors, warnings
 from minicluster.apiserver.api.resources import PODS, REVIEWS
 from minicluster.apiserver.api.tables import partial, table
+from minicluster.apiserver.api.warnings import WARNINGS
 from minicluster.apiserver.serve.faults import PREFIX, DisconnectError, Faults
 from minicluster.apiserver.serve.forwarding import PROXY, Forwarding
 from minicluster.apiserver.serve.lists import list_body, page_of, watch_of
@@ -73,6 +74,15 @@ class Handler:
         self._faults = faults
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer one request, with what webhooks warn of."""
+        warned: list[str] = []
+        WARNINGS.set(warned)
+        response = await self._answer(request)
+        for header in warnings.headers(warned):
+            response.headers.add(warnings.HEADER, header)
+        return response
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request. Every error becomes a `Status`."""
         try:
             is_lost = not request.path.startswith(PREFIX) and await self._faults.before(request.method, request.path_qs)
