@@ -25,7 +25,7 @@ def archive(tmp_path: Path) -> Path:
 
 
 def test_archive_has_the_program_and_its_licence(archive: Path, tmp_path: Path) -> None:
-    """An equal program makes an equal archive, whoever builds it and when."""
+    """An equal program makes an equal archive on every machine and at every time."""
     with tarfile.open(archive) as tar:
         found = {entry.name: (entry.mode, entry.mtime, entry.uid) for entry in tar}
 
