@@ -121,9 +121,10 @@ def a_book(pods: Pods) -> Book:
 
 async def timed(work: Callable[[], Awaitable[Any]]) -> dict[str, float]:
     """
-    Return the median and the 99th percentile of *work*, and the median of its processor time, in milliseconds.
+    Return the median and the 99th percentile of *work*, and the tenth and the median of its processor time, in ms.
 
-    On a busy machine only the last one says something about the code. It includes the client's part.
+    On a busy machine only the last two say something about the code, and other programs disturb the tenth least. They
+    include the client's part.
     """
     times, processor = [], []
     for _ in range(ROUNDS):
@@ -131,8 +132,13 @@ async def timed(work: Callable[[], Awaitable[Any]]) -> dict[str, float]:
         await work()
         times.append((time.perf_counter() - began) * 1000)
         processor.append((time.process_time() - began_processor) * 1000)
-    p99 = quantiles(times, n=100)[-1]
-    return {"p50_ms": round(median(times), 2), "p99_ms": round(p99, 2), "p50_cpu_ms": round(median(processor), 2)}
+    shown = {
+        "p50_ms": median(times),
+        "p99_ms": quantiles(times, n=100)[-1],
+        "p10_cpu_ms": quantiles(processor, n=10)[0],
+        "p50_cpu_ms": median(processor),
+    }
+    return {name: round(value, 2) for name, value in shown.items()}
 
 
 def write_kubeconfig(folder: Path) -> Path:
