@@ -6,6 +6,7 @@ import io
 import json
 from dataclasses import replace
 
+import pytest
 import yaml
 from rich.console import Console
 
@@ -13,7 +14,7 @@ from kubectl_hami.answer.state import state_of
 from kubectl_hami.answer.top import Row, device_rows, node_rows, ordered, pod_rows
 from kubectl_hami.show.form import written
 from kubectl_hami.show.table import table
-from kubectl_hami.show.top import top_table
+from kubectl_hami.show.top import top_screen, top_table
 from kubectl_hami.show.waiting import waiting_table
 from kubectl_hami.values.cluster import ClusterState, Waiting
 from kubectl_hami.values.wait import Remedy
@@ -103,6 +104,32 @@ def test_who_waits_fits_80_columns() -> None:
     console.print(waiting_table([state], [{("default", "too-large"): remedy}]), crop=False)
 
     assert 80 >= max(len(line) for line in output.getvalue().splitlines())
+
+
+@pytest.mark.parametrize(
+    ("width", "lost"),
+    [(200, None), (100, "no room for THROTTLED"), (80, "no room for DEVICE, SHARES, THROTTLED")],
+)
+def test_screen_drops_whole_columns_and_names_them(width: int, lost: str | None) -> None:
+    """A live view cannot wrap, and half a number would be wrong. What is wrong with a Pod stays."""
+    output = io.StringIO()
+    console = Console(file=output, width=width, force_terminal=True, no_color=True, color_system=None)
+    console.print(top_screen("pods", list(pod_rows(a_state())), width), crop=False)
+
+    head, row, *rest = [line.rstrip() for line in output.getvalue().splitlines()]
+    assert ([lost] if lost else []) == rest
+    assert {"USED", "BUSY", "STATE"} < set(head.split())
+    assert row.endswith("above its grant")
+    assert width >= len(row)
+
+
+def test_number_that_has_no_room_is_not_cut() -> None:
+    """In any width in which the names have room."""
+    for width in range(20, 120):
+        output = io.StringIO()
+        console = Console(file=output, width=width, force_terminal=True, no_color=True, color_system=None)
+        console.print(top_screen("devices", list(device_rows(a_state())), width), crop=False)
+        assert width >= max(len(line.rstrip()) for line in output.getvalue().splitlines()[:2]), output.getvalue()
 
 
 def test_most_used_comes_first() -> None:

@@ -19,7 +19,7 @@ from kubectl_hami.read.collect import collect
 from kubectl_hami.read.source import Source
 from kubectl_hami.show.form import written
 from kubectl_hami.show.table import console, put
-from kubectl_hami.show.top import top_table
+from kubectl_hami.show.top import top_screen, top_table
 from kubectl_hami.values.cluster import ClusterState
 
 _ROWS: Final[dict[str, Callable[[ClusterState], Iterator[Row]]]] = {
@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
             time.sleep(options.interval)
     with Live(console=screen, screen=True, auto_refresh=False, vertical_overflow="crop") as live:
         while True:
-            live.update(drawn(look(found, options), options), refresh=True)
+            live.update(drawn(look(found, options), options, screen.width), refresh=True)
             time.sleep(options.interval)
 
 
@@ -99,7 +99,10 @@ def _is_narrowed(options: argparse.Namespace) -> bool:
     return bool(options.namespace or options.node or options.model)
 
 
-def drawn(states: Sequence[ClusterState], options: argparse.Namespace) -> RenderableType:
-    """Return the table of *states*."""
+def drawn(states: Sequence[ClusterState], options: argparse.Namespace, width: int = 0) -> RenderableType:
+    """Return the table of *states*, for a screen of *width* columns unless that is 0."""
     rows = [row for state in states for row in ordered(_ROWS[options.of](state), options.sort_by)]
-    return top_table(options.of, rows, is_wide=options.output == "wide", has_clusters=len(states) > 1)
+    is_wide, has_clusters = options.output == "wide", len(states) > 1
+    if width:
+        return top_screen(options.of, rows, width, is_wide=is_wide, has_clusters=has_clusters)
+    return top_table(options.of, rows, is_wide=is_wide, has_clusters=has_clusters)

@@ -43,9 +43,14 @@ class WholeTable(Table):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the lines. Texts wrap as long as the other columns leave them room."""
         width = options.max_width
-        if sum(_least(column) for column in self.columns) + self._gaps > width:
+        if self.least_width > width:
             width = sum(_longest(column) for column in self.columns) + self._gaps
         return super().__rich_console__(console, options.update_width(max(options.max_width, width)))
+
+    @property
+    def least_width(self) -> int:
+        """The width in which nothing is cut."""
+        return sum(_least(column) for column in self.columns) + self._gaps
 
     @property
     def _gaps(self) -> int:
@@ -62,7 +67,7 @@ def _least(column: Column) -> int:
     return _longest(column) if column.no_wrap else min(_longest(column), _WRAPPED_CHARACTERS)
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[Cell]]) -> Table:
+def table(heads: Sequence[str], rows: Iterable[Sequence[Cell]]) -> WholeTable:
     """Return *rows* under *heads*; below a head with `>` numbers stand at the right, below one with `~` text wraps."""
     found = WholeTable(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="dim")
     for head in heads:
