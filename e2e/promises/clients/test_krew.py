@@ -21,6 +21,7 @@ from harness.cluster import ROOT, Cluster
 pytestmark = [
     pytest.mark.real_only,
     pytest.mark.timeout(600),
+    pytest.mark.xdist_group("krew"),  # one worker, because there is one folder for what is built
     pytest.mark.skipif(platform.machine() != "x86_64", reason="Krew finds only the archive of its own platform"),
 ]
 
