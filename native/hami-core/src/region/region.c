@@ -274,7 +274,7 @@ struct hami_slot *hami_region_slot(void)
     return slot ? slot : claim();
 }
 
-/* The count is written for clear_devices_unless_used() in region_file.c. */
+/* The count is written for begin_to_replace_unless_used() in region_file.c. */
 bool hami_region_join(void)
 {
     struct hami_region *region = hami_region();
@@ -425,22 +425,6 @@ void hami_region_drop_hold(int device, uint64_t bytes)
         subtract(&slot->used[device].total, bytes);
 }
 
-void hami_region_expect_context(int device, uint64_t bytes)
-{
-    struct hami_slot *slot = atomic_load(&own_slot);
-
-    if (slot)
-        atomic_store(&slot->used[device].expected, bytes + 1);
-}
-
-void hami_region_expect_no_context(int device)
-{
-    struct hami_slot *slot = atomic_load(&own_slot);
-
-    if (slot)
-        atomic_store(&slot->used[device].expected, 0);
-}
-
 /* Recording */
 
 /* What the container uses of a device, without what is only held for a context or module that is about to be made. */
@@ -502,36 +486,6 @@ void hami_region_state_host_pid(int32_t pid)
 
     if (slot)
         atomic_store(&slot->host_pid, pid);
-}
-
-/*
- * Find what a context of a process takes, or is expected to take. What is expected is read first, because it is cleared after what
- * is taken has been stored. HAMi's own library does not store how many contexts a process has; then it counts as one.
- */
-static bool find_context(const struct hami_device_memory *used, uint64_t *bytes)
-{
-    uint64_t expected = atomic_load(&used->expected), taken = atomic_load(&used->context), contexts = atomic_load(&used->contexts);
-
-    if (taken || contexts)
-        *bytes = taken / (contexts ? contexts : 1);
-    else if (expected)
-        *bytes = expected - 1;
-    return taken || contexts || expected;
-}
-
-bool hami_region_least_context(int device, uint64_t *bytes)
-{
-    struct hami_slot *slot;
-    uint64_t each;
-    bool is_any = false;
-
-    for (int index = 0; (slot = hami_region_slot_at(index)) != NULL; index++) {
-        if (atomic_load(&slot->pid) <= 0 || !find_context(&slot->used[device], &each))
-            continue;
-        *bytes = is_any && *bytes < each ? *bytes : each;
-        is_any = true;
-    }
-    return is_any;
 }
 
 static void let_another_finish(void)

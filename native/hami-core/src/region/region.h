@@ -111,10 +111,6 @@ void hami_region_charge_anyway(int device, uint64_t bytes);
 bool hami_region_hold(int device, uint64_t bytes);
 void hami_region_drop_hold(int device, uint64_t bytes);
 
-/* Say that a context is being made that is expected to take `bytes`. hami_region_least_context() finds it until it is counted. */
-void hami_region_expect_context(int device, uint64_t bytes);
-void hami_region_expect_no_context(int device);
-
 /* Hold what is left within the limit, at most `most` bytes. Returns how much. */
 uint64_t hami_region_hold_rest(int device, uint64_t most);
 
@@ -143,9 +139,6 @@ void hami_region_end_wait(int device, uint64_t slept_ns);
 
 /* Store the pid under which NVML lists this process. */
 void hami_region_state_host_pid(int32_t pid);
-
-/* Find the least that a context of any process in the container takes or is expected to take. False if there is none. */
-bool hami_region_least_context(int device, uint64_t *bytes);
 
 /* Release the slot when the process ends. What the driver still holds then counts until the process is gone. */
 void hami_region_release(void);

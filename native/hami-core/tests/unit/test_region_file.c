@@ -167,7 +167,7 @@ static void device_of_a_process_that_comes_during_a_renewal_keeps_its_place(void
     CHECK_EQUAL(0, exit_status(other));
 }
 
-/* Whoever comes next has the lock, so nobody replaces the devices any more. */
+/* While a process has the lock, no other one replaces the devices. So the next process can end what the killed one began. */
 static void devices_can_be_used_after_a_process_was_killed_while_it_replaced_them(void)
 {
     hami_region_attach(two_devices);

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 
+#include "region_contexts.h"
 #include "region_test.h"
 
 enum { PROCESSES = 64 };

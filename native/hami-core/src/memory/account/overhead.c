@@ -15,6 +15,7 @@
 #include "patient_lock.h"
 #include "pool.h"
 #include "region.h"
+#include "region_contexts.h"
 
 /* What a context can cost: less is noise, more is another program's allocation. NVIDIA's contexts take 100 to 600 MiB. */
 #define CONTEXT_LEAST ((uint64_t)16 << 20)
