@@ -34,19 +34,6 @@ class Footprint:
         )
 
 
-def processes_below(folder: Path) -> list[str]:
-    """Return the command lines of all processes that name *folder* or a path in it."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if str(folder) in line:
-            found.append(line)
-    return found
-
-
 def groups(cgroup: str) -> list[Path]:
     """Return the paths of the control group *cgroup* in all hierarchies."""
     return [each.place / cgroup for each in cgroups.hierarchies() if (each.place / cgroup).exists()]

@@ -16,7 +16,7 @@ from controlplane.guest.kernel import Guest
 from controlplane.guest.node import GuestNode
 from controlplane.machines.machine import MachineError
 from controlplane_tests.conftest import PROBE_IMAGE, until
-from controlplane_tests.machine_state import processes_below
+from testbed.processes import commands_with
 
 pytestmark = [
     pytest.mark.timeout(600),
@@ -134,5 +134,5 @@ def test_guest_ends_with_its_machine(cluster: ControlPlane) -> None:
 
     again.machine.kill()
 
-    assert [] == processes_below(again.machine.folder)
+    assert [] == commands_with(str(again.machine.folder))
     again.machine.remove()

@@ -14,9 +14,10 @@ import pytest
 
 from controlplane.cluster import ControlPlane
 from controlplane.record import FILE
-from controlplane_tests.machine_state import Footprint, groups, processes_below
+from controlplane_tests.machine_state import Footprint, groups
 from testbed.folders import FolderInUseError, claimed
 from testbed.hardware import TWO_NODES
+from testbed.processes import commands_with
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.usefixtures("able_machine", "driver")]
 
@@ -52,7 +53,7 @@ def _left(folder: Path) -> Sequence[object]:
     """Return everything that exists of a cluster in *folder*."""
     cluster = ControlPlane(folder)
     there = [folder] if folder.exists() else []
-    return [*there, *processes_below(folder), *groups(cluster.cgroup)]
+    return [*there, *commands_with(str(folder)), *groups(cluster.cgroup)]
 
 
 @pytest.mark.parametrize("word", ["etcd", "containerd", "controllers"])

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from controlplane.machines.machine import Description, Machine, MachineError, Service
-from controlplane_tests.machine_state import Footprint, groups, processes_below
+from controlplane_tests.machine_state import Footprint, groups
 from minicluster.pids import start_ticks
+from testbed.processes import commands_with
 
 pytestmark = pytest.mark.usefixtures("able_machine")
 
@@ -143,7 +144,7 @@ def test_removed_machine_leaves_nothing(tmp_path: Path) -> None:
 
     assert before == Footprint.now()
     assert [] == groups(machine.description.cgroup)
-    assert [] == processes_below(tmp_path)
+    assert [] == commands_with(str(tmp_path))
     assert not machine.folder.exists()
 
 

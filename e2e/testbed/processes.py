@@ -96,6 +96,19 @@ def environment(pid: int) -> dict[str, str]:
     return dict(entry.split("=", 1) for entry in raw.decode(errors="replace").split("\0") if "=" in entry)
 
 
+def commands_with(text: str) -> list[str]:
+    """Return the command lines of all processes of this machine that contain *text*, with spaces between arguments."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            command = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue  # the process has ended meanwhile
+        if text in command:
+            found.append(command)
+    return found
+
+
 class Supervisor:
     """The processes of one folder, in the order of their start. Unless they outlive us, they end with us."""
 

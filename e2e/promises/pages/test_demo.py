@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from harness.cluster import ROOT
+from testbed.processes import commands_with
 
 pytestmark = pytest.mark.embedded_only
 
@@ -46,15 +47,7 @@ def started(folder: Path) -> subprocess.Popen[str]:
 
 def running_in(folder: Path) -> list[str]:
     """Return the command lines of all processes that name *folder*, except the demo."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            command = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:
-            continue  # the process has ended meanwhile
-        if str(folder) in command and "demo.py" not in command:
-            found.append(command)
-    return found
+    return [command for command in commands_with(str(folder)) if "demo.py" not in command]
 
 
 def promises(picture: Path) -> list[str]:
