@@ -21,7 +21,6 @@ from harness.cluster import ROOT, Cluster
 pytestmark = [
     pytest.mark.real_only,
     pytest.mark.timeout(600),
-    pytest.mark.xdist_group("krew"),  # one worker, because there is one folder for what is built
     pytest.mark.skipif(platform.machine() != "x86_64", reason="Krew finds only the archive of its own platform"),
 ]
 
@@ -30,7 +29,7 @@ MADE = ROOT / "build/krew"
 Kubectl = Callable[..., subprocess.CompletedProcess[str]]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def manifest() -> Iterator[Path]:
     """Return the manifest of the plugin, whose archive this machine serves."""
     serving = ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(MADE)))
@@ -69,8 +68,17 @@ def kubectl(cluster: Cluster, tmp_path: Path) -> Kubectl:
     return run
 
 
-async def test_installed_plugin_answers(cluster: Cluster, kubectl: Kubectl, manifest: Path) -> None:
-    """Krew downloads the archive, and needs no index."""
+async def test_krew_installs_the_archive_and_no_other(
+    cluster: Cluster, kubectl: Kubectl, manifest: Path, tmp_path: Path
+) -> None:
+    """It downloads the archive, needs no index, and compares the archive's digest with the manifest's."""
+    [archive] = MADE.glob("*.tar.gz")
+    (tmp_path / "other.tar.gz").write_bytes(archive.read_bytes() + b"more")
+    other = f"--archive={tmp_path / 'other.tar.gz'}"
+    refused = await asyncio.to_thread(kubectl, "krew", "install", f"--manifest={manifest}", other)
+    assert 0 != refused.returncode
+    assert "checksum does not match" in refused.stderr
+
     installed = await asyncio.to_thread(kubectl, "krew", "install", f"--manifest={manifest}")
     assert 0 == installed.returncode, installed.stderr
 
@@ -78,14 +86,3 @@ async def test_installed_plugin_answers(cluster: Cluster, kubectl: Kubectl, mani
 
     assert (0, "") == (answer.returncode, answer.stderr)
     assert [node.name for node in cluster.nodes] == [row.split()[0] for row in answer.stdout.splitlines()[1:]]
-
-
-async def test_archive_with_another_content_is_refused(kubectl: Kubectl, manifest: Path, tmp_path: Path) -> None:
-    """Krew compares its digest with the manifest's."""
-    [archive] = MADE.glob("*.tar.gz")
-    (tmp_path / "other.tar.gz").write_bytes(archive.read_bytes() + b"more")
-    given = (f"--manifest={manifest}", f"--archive={tmp_path / 'other.tar.gz'}")
-    refused = await asyncio.to_thread(kubectl, "krew", "install", *given)
-
-    assert 0 != refused.returncode
-    assert "checksum does not match" in refused.stderr
