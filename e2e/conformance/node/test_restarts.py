@@ -95,8 +95,9 @@ async def test_ended_init_container(node: Host) -> None:
     status = (await node.phase("p", "Failed"))["status"]
     assert "UnexpectedAdmissionError" == status["reason"]
     assert f"no healthy devices present; cannot allocate unhealthy devices {node.resource}" in status["message"]
-    # Its status need not say so: the kubelet may know the container only from its runtime by then.
     await eventually(lambda: not commands_with(command), "the container ends", SECONDS)
+    # The status may lack it for good: the kubelet may know the container only from its runtime by then.
+    await node.until("p", lambda now: all("terminated" in each["state"] for each in now.get("containerStatuses", ())))
     await answers(node)
 
 
