@@ -84,9 +84,10 @@ struct hami_slot {
 
 /*
  * glibc's process-shared semaphore. This library initialises both for older programs and waits on neither. glibc leaves the rest
- * unused. Here `is_replacing` of the first one is 1 while a process replaces the list of devices. `records` is HAMI_REGION_RECORDS in the first semaphore of a region in which `peak`, `waits`, `waiting`,
- * `waited`, `waited_ns` and that semaphore's `unreached` are kept; in any other they mean nothing. `unreached` is how often
- * programs opened something in another namespace (upper half) and used a second driver (lower half).
+ * unused. Here `is_replacing` of the first one is 1 while a process replaces the list of devices. `records` is HAMI_REGION_RECORDS in
+ * the first semaphore of a region in which `peak`, `waits`, `waiting`, `waited`, `waited_ns` and that semaphore's `unreached` are
+ * kept; in any other they mean nothing. `unreached` is how often programs opened something in another namespace (upper half) and
+ * used a second driver (lower half).
  */
 struct hami_semaphore {
     uint64_t value;
