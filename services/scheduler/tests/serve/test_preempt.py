@@ -2,6 +2,7 @@
 The verb preempt while the watch is behind kube-scheduler.
 """
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -43,6 +44,14 @@ def a_cluster_that_wrote(uid: str, *, is_certain: bool = True) -> Cluster:
 async def test_pod_that_ended_before_it_was_seen_bound_holds_nothing() -> None:
     """kube-scheduler asks only once because of its end, and our watch may be later than both events."""
     assert EVICTED == await judged(a_cluster_that_wrote("ended"))
+
+
+async def test_pod_whose_end_the_watch_reports_while_the_call_is_judged_holds_nothing() -> None:
+    """kube-scheduler has seen the same event and asks only once, so the answer must count it."""
+    cluster = a_cluster_that_wrote("ended")
+    asyncio.get_running_loop().call_soon(cluster.drop_pod, {"metadata": {"uid": "ended"}})
+
+    assert EVICTED == await judged(cluster)
 
 
 async def test_pod_that_runs_holds_its_devices() -> None:

@@ -140,6 +140,25 @@ async def test_pod_is_looked_at_again_after_the_api_server_was_away() -> None:
     assert "default/p" == await context.wake_one()
 
 
+async def test_pod_refused_again_while_it_is_woken_is_still_remembered() -> None:
+    """kube-scheduler may ask before the API server has answered, and another Pod may have the devices by then."""
+    cluster = a_full_cluster()
+
+    class AsksAtOnce(Woken):
+        async def wake_pod(self, uid: str, namespace: str, name: str) -> None:
+            await super().wake_pod(uid, namespace, name)
+            cluster.reserve(a_grant("faster", "n1", a_share(memory_mib=10000)), 0.0)
+            await refused(context, name)
+            cluster.unreserve("faster")
+
+    context = a_context(cluster, AsksAtOnce())
+    await refused(context, "p")
+    cluster.unreserve("resident")
+    assert "default/p" == await context.wake_one()
+
+    assert "default/p" == await context.wake_one()
+
+
 async def test_pod_that_is_gone_is_forgotten() -> None:
     """A refusal to patch means that nobody waits."""
     cluster, api = a_full_cluster(), Woken(ApiRefusedError("not found"))
@@ -187,8 +206,7 @@ async def test_waiting_forgets_the_oldest_pods(monkeypatch: pytest.MonkeyPatch) 
     pods, api = wakeups.Wakeups(), Woken()
     for uid in ("first", "second"):
         pods.refused(replace(a_request(a_pod(uid, a_container(gpu=1))), uid=uid), ["n1"], cluster.view)
-    pods._retry("first")
-    pods._retry("second")
+    pods.retry_all()
 
     assert "default/second" == await pods.wake_one(cluster.view, Memo(), api)
     assert ["second"] == api.names

@@ -36,7 +36,8 @@ async def preempt_pods(context: Context, pod: Object, victims: Mapping[str, Vict
     priority = (pod.get("spec") or {}).get("priority") or 0
     found = _helpful(context, request, priority, victims)
     doubtful = [node for node, named in victims.items() if found.get(node) != named]
-    if await _forget_ended(context, doubtful[:_NODES_READ]):
+    if doubtful:
+        await _forget_ended(context, doubtful[:_NODES_READ])
         found = _helpful(context, request, priority, victims)
     count = sum(len(named.uids) for named in found.values())
     logger.info("Preemption judged", pod=pod_name(pod), nodes=len(victims), helpful=len(found), victims=count)
@@ -57,25 +58,24 @@ def _helpful(
     return found
 
 
-async def _forget_ended(context: Context, nodes: Sequence[str]) -> int:
+async def _forget_ended(context: Context, nodes: Sequence[str]) -> None:
     """
-    Forget the Pods of *nodes* that have ended, and return how many they were.
+    Forget the Pods of *nodes* that have ended.
 
     When a Pod ends, kube-scheduler may ask before our watch has reported the end. It asks again only when another Pod
-    ends, or minutes later, so the Pods are read here.
+    ends, or minutes later, so the Pods are read here. The watch may report the same end meanwhile.
     """
-    return sum(await asyncio.gather(*(_forget_ended_on(context, node) for node in nodes)))
+    await asyncio.gather(*(_forget_ended_on(context, node) for node in nodes))
 
 
-async def _forget_ended_on(context: Context, node: str) -> int:
+async def _forget_ended_on(context: Context, node: str) -> None:
     cluster = context.cluster
     bound = [grant.uid for grant in cluster.ledger.grants_on(node) if cluster.is_bound(grant.uid)]
     try:
         living = await context.api.living_uids(node) if bound else set()
     except (ApiRefusedError, ApiUnknownError) as error:
         logger.warning("Preemption is judged by the watch alone", node=node, error=str(error))
-        return 0
-    ended = [uid for uid in bound if uid not in living]
-    for uid in ended:
-        context.cluster.drop_pod({"metadata": {"uid": uid}})
-    return len(ended)
+        return
+    for uid in bound:
+        if uid not in living:
+            context.cluster.drop_pod({"metadata": {"uid": uid}})

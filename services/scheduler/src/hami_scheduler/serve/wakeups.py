@@ -77,25 +77,26 @@ class Wakeups:
 
         A Pod is woken once a refusal: if kube-scheduler has other reasons not to ask, waking it again is useless.
         """
-        request = self._overlooked(view, memo)
-        if request is None:
+        tried = self._overlooked(view, memo)
+        if tried is None:
             return None
+        request = tried.request
         pod = f"{request.namespace}/{request.name}"
         try:
             await api.wake_pod(request.uid, request.namespace, request.name)
         except ApiRefusedError as error:
-            self.forget(request.uid)
+            self._record(tried, None)
             logger.info("A waiting Pod is gone", pod=pod, error=str(error))
             return None
         except ApiUnknownError as error:
-            self._retry(request.uid)
+            self._record(tried, replace(tried, version=_NEVER))
             logger.warning("A waiting Pod that fits now was not woken", pod=pod, error=str(error))
             return None
-        self.forget(request.uid)
+        self._record(tried, None)
         logger.info("Woke a waiting Pod that fits now", pod=pod)
         return pod
 
-    def _overlooked(self, view: ClusterView, memo: Memo) -> PodRequest | None:
+    def _overlooked(self, view: ClusterView, memo: Memo) -> _Refused | None:
         """
         Return a Pod that fits now and was not asked about since *view* changed, None if there is none.
 
@@ -105,13 +106,18 @@ class Wakeups:
         changed = [uid for uid, refused in self._pods.items() if refused.version != version]
         for uid in changed[:_PODS_TRIED]:
             refused = self._pods[uid]
-            self._pods[uid] = replace(refused, version=version)
+            self._pods[uid] = tried = replace(refused, version=version)
             self._pods.move_to_end(uid)
             if refused.is_stale or memo.fits_any(refused.request, refused.candidates, view):
-                return refused.request
+                return tried
         return None
 
-    def _retry(self, uid: str) -> None:
-        """Let the next pass try the Pod *uid* although nothing changes."""
-        if uid in self._pods:
-            self._pods[uid] = replace(self._pods[uid], version=_NEVER)
+    def _record(self, tried: _Refused, outcome: _Refused | None) -> None:
+        """Put *outcome* in the place of *tried*, unless kube-scheduler has asked about the Pod meanwhile."""
+        uid = tried.request.uid
+        if self._pods.get(uid) is not tried:
+            return
+        if outcome is None:
+            del self._pods[uid]
+        else:
+            self._pods[uid] = outcome
