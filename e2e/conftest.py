@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
+from xdist.remote import Producer
 
 from conformance import kinds
 from harness import evidence, order
@@ -45,6 +46,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in left_out]
     if is_real:
         order.arrange(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> order.Workers | None:
+    """Distribute the tests on a real cluster as `harness.order` says."""
+    return order.Workers(config, log) if config.getoption("--cluster") == "real" else None
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -194,25 +194,36 @@ class Cluster(ABC):
 
         return await eventually(probe, f"{self.namespace}/{pod} {container} prints {text!r}")
 
-    async def delete_pod(self, name: str, grace_seconds: int = 1) -> None:
-        """Delete the Pod and wait until it is gone."""
-        path = f"/api/v1/namespaces/{self.namespace}/pods/{name}"
-        await self.api.delete(path, grace_seconds)
+    async def pod_gone(self, name: str, timeout_seconds: float = 20.0) -> None:
+        """Wait until the Pod does not exist."""
 
         async def probe() -> bool:
             try:
-                await self.api.get(path)
+                await self.pod(name)
             except ApiError as error:
                 return error.status == 404
             return False
 
-        await eventually(probe, f"Pod {self.namespace}/{name} is gone")
+        await eventually(probe, f"Pod {self.namespace}/{name} is gone", timeout_seconds)
+
+    async def delete_pod(self, name: str, grace_seconds: int = 1) -> None:
+        """Delete the Pod and wait until it is gone."""
+        await self.api.delete(f"/api/v1/namespaces/{self.namespace}/pods/{name}", grace_seconds)
+        await self.pod_gone(name)
 
     async def delete_all_pods(self) -> None:
-        """Delete every Pod of the namespace and wait until all are gone."""
+        """Delete every Pod of the namespace and wait until all are gone. Some may be ending already."""
         path = f"/api/v1/namespaces/{self.namespace}/pods"
+
+        async def delete(name: str) -> None:
+            try:
+                await self.api.delete(f"{path}/{name}", 1)
+            except ApiError as error:
+                if error.status != 404:
+                    raise
+
         pods, _ = await self.api.list(path)
-        await asyncio.gather(*(self.api.delete(f"{path}/{pod['metadata']['name']}", 1) for pod in pods))
+        await asyncio.gather(*(delete(pod["metadata"]["name"]) for pod in pods))
 
         async def none_left() -> bool:
             return not (await self.api.list(path))[0]

@@ -9,19 +9,38 @@ from collections.abc import Collection
 from pathlib import Path
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 E2E = Path(__file__).parents[1]
 OWN_CLUSTERS = ("conformance", "controlplane_tests", "minicluster_tests")
 """The folders of tests that start clusters themselves."""
 LONGEST = ("test_documents.py", "test_upgrade.py", "test_takes_over_from_hami.py")
 """The tests that take longest. They start first, so that all workers end at about the same time."""
+TOGETHER = ("test_node_kinds.py",)
+"""The tests that share what a fixture of their module takes long to make."""
+
+
+class Workers(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist has no types
+    """
+    Give the tests of one `group` to one worker, and each test to the next free one otherwise.
+
+    The mark `xdist_group` would say the same, but pytest-xdist 3.8 does not see it with pytest 9.2.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group(nodeid)
+
+
+def group(node_id: str) -> str:
+    """Return the name of the tests that run on the same worker as *node_id*, `e2e/promises/test_a.py::test_b[c]`."""
+    test = E2E.parent / node_id.partition("::")[0]
+    if starts_clusters(test):
+        return "own clusters"
+    return test.name if test.name in TOGETHER else node_id
 
 
 def arrange(items: list[pytest.Item]) -> None:
-    """Sort *items*, and mark those for one worker."""
-    for item in items:
-        if starts_clusters(item.path):
-            item.add_marker(pytest.mark.xdist_group("own-clusters"))
+    """Sort *items* in the order in which they start."""
     items.sort(key=lambda item: turn(item.path, getattr(item, "fixturenames", ())))
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.order import E2E, LONGEST, OWN_CLUSTERS, starts_clusters, turn
+from harness.order import E2E, LONGEST, OWN_CLUSTERS, TOGETHER, group, starts_clusters, turn
 
 TESTS = sorted(E2E.rglob("test_*.py"))
 
@@ -27,6 +27,30 @@ def test_folders_that_start_clusters_come_first(folder: str) -> None:
 def test_longest_tests_exist() -> None:
     """A renamed one would start last."""
     assert set(LONGEST) <= {test.name for test in TESTS}
+
+
+@pytest.mark.parametrize("name", TOGETHER)
+def test_tests_of_one_module_that_belong_together_run_on_one_worker(name: str) -> None:
+    """Each worker would make again what the fixture of the module makes."""
+    promises = [test.relative_to(E2E.parent) for test in TESTS if test.name == name and not starts_clusters(test)]
+
+    assert promises
+    for test in promises:
+        assert group(f"{test}::test_a") == group(f"{test}::test_b[kind]")
+
+
+def test_tests_that_start_clusters_run_on_one_worker() -> None:
+    """Together they take as long as the others on one of the other workers."""
+    groups = {group(f"{test.relative_to(E2E.parent)}::test_a") for test in TESTS if starts_clusters(test)}
+
+    assert 1 == len(groups)
+
+
+def test_each_promise_runs_on_the_worker_that_is_free() -> None:
+    """A whole module on one worker would keep the others waiting at the end."""
+    test = "e2e/promises/placement/test_preemption.py"
+
+    assert group(f"{test}::test_a") != group(f"{test}::test_b")
 
 
 def test_tests_with_other_settings_come_before_the_others() -> None:

@@ -16,7 +16,7 @@ from harness.cluster import Cluster
 from harness.clusters.real import RealCluster
 from harness.invariants import check, samples
 from harness.manifests import SLEEP, a_container, a_pod
-from minicluster.client import ApiError, Object
+from minicluster.client import Object
 from testbed.waiting import eventually
 
 pytestmark = [pytest.mark.real_only, pytest.mark.timeout(300)]
@@ -71,19 +71,6 @@ async def evicted(cluster: Cluster) -> set[str]:
     return {event["involvedObject"]["name"] for event in found if event["reason"] == "Preempted"}
 
 
-async def gone(cluster: Cluster, name: str) -> None:
-    """Wait until the Pod does not exist."""
-
-    async def probe() -> bool:
-        try:
-            await cluster.pod(name)
-        except ApiError as error:
-            return error.status == 404
-        return False
-
-    await eventually(probe, f"{name} is gone", EVICTED_SECONDS)
-
-
 def device_of(pod: Object) -> str:
     """Return the UUID of a Pod's only device."""
     text = pod["metadata"]["annotations"]["hami.io/vgpu-devices-allocated"]
@@ -100,7 +87,7 @@ async def test_preempting_pod_gets_a_share_and_the_preempted_one_gives_its_back(
         await cluster.create(a_ranked_pod("high", "high", 1000, most))
 
         high = await cluster.pod_in_phase("high", "Running", EVICTED_SECONDS)
-        await gone(cluster, "low")
+        await cluster.pod_gone("low", EVICTED_SECONDS)
         assert "node-a" == high["spec"]["nodeName"]
 
 

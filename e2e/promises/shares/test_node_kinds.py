@@ -43,7 +43,7 @@ __all__ = [
 ]
 """The promises of exact shares, identity, unequal limits, init containers, restarts and reboot."""
 
-pytestmark = [pytest.mark.real_only, pytest.mark.xdist_group("node-kinds"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.real_only, pytest.mark.timeout(300)]
 
 GPUS = (
     *FakeNode.of("kind-small", "Tesla T4", 16384, 1).gpus,
