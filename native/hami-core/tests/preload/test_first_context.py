@@ -6,6 +6,7 @@ import asyncio
 import signal
 import subprocess
 
+import pytest
 from containers import Container
 
 from hamicommon.wire.region import decode_region
@@ -15,7 +16,8 @@ from testbed.waiting import eventually
 def _is_holding(container: Container, device: int) -> bool:
     """Whether a process of the container holds memory of the device, before it has any."""
     return container.region.exists() and any(
-        slot.memory[device].total for slot in decode_region(container.region.read_bytes()).slots
+        device in slot.memory and slot.memory[device].total
+        for slot in decode_region(container.region.read_bytes()).slots
     )
 
 
@@ -160,3 +162,43 @@ def test_contexts_are_charged_before_they_are_made(container: Container) -> None
         process.communicate("\n", timeout=20)
 
     assert (10, 1000) == (made.count("true\n"), peak)
+
+
+WITHOUT_A_CONTEXT = """
+class Properties(ctypes.Structure):
+    _fields_ = [("type", c_uint), ("handles", c_uint), ("location", c_uint), ("ordinal", c_int), ("rest", c_uint64 * 9)]
+lib, handle, pointer = Cuda(1).library, c_uint64(), c_uint64()
+properties = byref(Properties(type=1, location=1, ordinal=0))
+"""
+
+
+@pytest.mark.parametrize(
+    "allocation",
+    [
+        "lib.cuMemCreate(byref(handle), c_size_t(600 * MIB), properties, c_uint64(0))",
+        "lib.cuMemPoolCreate(byref(handle), properties)"
+        " or lib.cuMemAllocFromPoolAsync(byref(pointer), c_size_t(600 * MIB), handle, None)",
+    ],
+    ids=["physical", "pool"],
+)
+def test_allocation_without_a_context_waits_while_another_process_finds_out_what_one_costs(
+    container: Container, allocation: str
+) -> None:
+    """Memory of a device can be allocated without a context there. The other process holds all that is left."""
+    process = container.start(f"{WITHOUT_A_CONTEXT}say(0)\nwait()\nsay({allocation})\nwait()")
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdout.readline()
+    other = container.start(
+        "Cuda()\nwait()",
+        FAKE_DRIVER_CONTEXT_MIB="150",
+        FAKE_DRIVER_FAULTS="cuDevicePrimaryCtxRetain:1:SLEEP_3000",
+    )
+    asyncio.run(eventually(lambda: _is_holding(container, device=0), "memory held for the other process's context"))
+    process.stdin.write("\n")
+    process.stdin.flush()
+    result = process.stdout.readline()
+    for ending in (process, other):
+        ending.communicate("\n", timeout=20)
+
+    assert "0\n" == result

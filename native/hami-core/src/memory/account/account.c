@@ -4,10 +4,18 @@
 #include "overhead.h"
 #include "region.h"
 
+/* Whether there may be more room for a charge that was refused. */
+static bool is_more_room(int device)
+{
+    bool is_more = hami_overhead_make_room(device);
+
+    return hami_overhead_await_first_context(device) || is_more;
+}
+
 CUresult hami_memory_charge(int device, size_t bytes)
 {
     hami_overhead_follow(device, bytes);
-    if (hami_blocks_charge(device, bytes) || (hami_overhead_make_room(device) && hami_blocks_charge(device, bytes)))
+    if (hami_blocks_charge(device, bytes) || (is_more_room(device) && hami_blocks_charge(device, bytes)))
         return CUDA_SUCCESS;
     hami_log(HAMI_LOG_WARNING, "device %d: %zu bytes refused: %llu of %llu bytes in use", device, bytes,
              (unsigned long long)hami_region_used(device), (unsigned long long)hami_region_limit(device));
@@ -24,7 +32,7 @@ enum hami_growth hami_memory_grow_pool(uint64_t pool, size_t bytes, hami_pool_ta
         return HAMI_GROWTH_REFUSED;
     hami_overhead_follow(device, bytes);
     outcome = hami_pool_grow(pool, bytes, take, arguments, result);
-    if (outcome == HAMI_GROWTH_REFUSED && hami_overhead_make_room(device))
+    if (outcome == HAMI_GROWTH_REFUSED && is_more_room(device))
         outcome = hami_pool_grow(pool, bytes, take, arguments, result);
     if (outcome == HAMI_GROWTH_WITHIN)
         hami_region_record_use(device);

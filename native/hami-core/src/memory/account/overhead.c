@@ -345,6 +345,20 @@ bool hami_overhead_make_room(int device)
     return true;
 }
 
+bool hami_overhead_await_first_context(int device)
+{
+    bool is_locked;
+
+    if (hami_inside || atomic_load(&devices[device].contexts))
+        return false;
+    hami_change_pause();
+    is_locked = hami_region_lock_contexts(device);
+    if (is_locked)
+        hami_region_unlock_contexts(device);
+    hami_change_resume();
+    return is_locked;
+}
+
 void hami_overhead_note_elsewhere(void)
 {
     atomic_store(&is_elsewhere, true);

@@ -61,6 +61,13 @@ void hami_overhead_follow(int device, uint64_t bytes);
  */
 bool hami_overhead_make_room(int device);
 
+/*
+ * Wait before a charge is refused while another process makes the first context of a device: it holds all that is left until it
+ * knows the cost. Only a process without a context there has to wait; otherwise the cost is known. Returns true if there may be more
+ * room.
+ */
+bool hami_overhead_await_first_context(int device);
+
 /* Ask NVML about a region device, at most once a second: code is also loaded by a kernel's first launch, which does not say so. */
 void hami_overhead_refresh_if_stale(int device);
 
