@@ -14,10 +14,10 @@ from xdist.scheduler import LoadScopeScheduling
 E2E = Path(__file__).parents[1]
 OWN_CLUSTERS = ("conformance", "controlplane_tests", "minicluster_tests")
 """The folders of tests that start clusters themselves."""
-LONGEST = ("test_documents.py", "test_upgrade.py", "test_takes_over_from_hami.py")
-"""The tests that take longest. They start first, so that all workers end at about the same time."""
 TOGETHER = ("test_node_kinds.py",)
 """The tests that share what a fixture of their module takes long to make."""
+LONGEST = ("test_documents.py", *TOGETHER, "test_upgrade.py", "test_takes_over_from_hami.py")
+"""The tests that take longest. They start first, so that all workers end at about the same time."""
 
 
 class Workers(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist has no types
