@@ -109,22 +109,12 @@ wait()
     assert ([150, 150], "0\n", "") == (held, output, errors)
 
 
-def test_context_of_known_cost_waits_for_a_process_that_finds_out_what_one_costs(container: Container) -> None:
+def _beside_a_first_context(container: Container, program: str) -> tuple[int, str]:
     """
-    A process that had a context makes another one, while a second process makes its first and holds all that is left.
+    Start *program*, which says something and waits for a line. Send it while another process makes the first context.
+    Returns the MiB that this process holds meanwhile, and what *program* says then.
     """
-    process = container.start(
-        """
-cuda = Cuda()
-cuda.library.cuDevicePrimaryCtxRelease_v2(0)
-say(0)
-wait()
-cuda.use(0)
-say(cuda.allocate(600 * MIB)[0])
-wait()
-""",
-        FAKE_DRIVER_CONTEXT_MIB="150",
-    )
+    process = container.start(f"{program}\nwait()", FAKE_DRIVER_CONTEXT_MIB="150")
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdout.readline()
@@ -133,14 +123,57 @@ wait()
         FAKE_DRIVER_CONTEXT_MIB="150",
         FAKE_DRIVER_FAULTS="cuDevicePrimaryCtxRetain:1:SLEEP_3000",
     )
-    held = _held_mib(container, other)
+    held_mib = _held_mib(container, other)
     process.stdin.write("\n")
     process.stdin.flush()
-    result = process.stdout.readline()
+    answer = process.stdout.readline()
     for ending in (process, other):
         ending.communicate("\n", timeout=20)
+    return held_mib, answer
 
-    assert (1000, "0\n") == (held, result)
+
+def test_context_of_known_cost_waits_for_a_process_that_finds_out_what_one_costs(container: Container) -> None:
+    """
+    A process that had a context makes another one, while a second process makes its first and holds all that is left.
+    """
+    program = """
+cuda = Cuda()
+cuda.library.cuDevicePrimaryCtxRelease_v2(0)
+say(0)
+wait()
+cuda.use(0)
+say(cuda.allocate(600 * MIB)[0])
+"""
+
+    assert (1000, "0\n") == _beside_a_first_context(container, program)
+
+
+@pytest.mark.parametrize(
+    "allocation",
+    [
+        "lib.cuMemCreate(byref(handle), c_size_t(600 * MIB), properties, c_uint64(0))",
+        "lib.cuMemPoolCreate(byref(handle), properties)"
+        " or lib.cuMemAllocFromPoolAsync(byref(pointer), c_size_t(600 * MIB), handle, None)",
+    ],
+    ids=["physical", "pool"],
+)
+def test_allocation_without_a_context_waits_for_a_process_that_finds_out_what_one_costs(
+    container: Container, allocation: str
+) -> None:
+    """
+    Memory of a device can be allocated without a context there, while another process holds all that is left.
+    """
+    program = f"""
+class Properties(ctypes.Structure):
+    _fields_ = [("type", c_uint), ("handles", c_uint), ("location", c_uint), ("ordinal", c_int), ("rest", c_uint64 * 9)]
+lib, handle, pointer = Cuda(1).library, c_uint64(), c_uint64()
+properties = byref(Properties(type=1, location=1, ordinal=0))
+say(0)
+wait()
+say({allocation})
+"""
+
+    assert (1000, "0\n") == _beside_a_first_context(container, program)
 
 
 def test_contexts_are_charged_before_they_are_made(container: Container) -> None:
@@ -162,43 +195,3 @@ def test_contexts_are_charged_before_they_are_made(container: Container) -> None
         process.communicate("\n", timeout=20)
 
     assert (10, 1000) == (made.count("true\n"), peak)
-
-
-WITHOUT_A_CONTEXT = """
-class Properties(ctypes.Structure):
-    _fields_ = [("type", c_uint), ("handles", c_uint), ("location", c_uint), ("ordinal", c_int), ("rest", c_uint64 * 9)]
-lib, handle, pointer = Cuda(1).library, c_uint64(), c_uint64()
-properties = byref(Properties(type=1, location=1, ordinal=0))
-"""
-
-
-@pytest.mark.parametrize(
-    "allocation",
-    [
-        "lib.cuMemCreate(byref(handle), c_size_t(600 * MIB), properties, c_uint64(0))",
-        "lib.cuMemPoolCreate(byref(handle), properties)"
-        " or lib.cuMemAllocFromPoolAsync(byref(pointer), c_size_t(600 * MIB), handle, None)",
-    ],
-    ids=["physical", "pool"],
-)
-def test_allocation_without_a_context_waits_while_another_process_finds_out_what_one_costs(
-    container: Container, allocation: str
-) -> None:
-    """Memory of a device can be allocated without a context there. The other process holds all that is left."""
-    process = container.start(f"{WITHOUT_A_CONTEXT}say(0)\nwait()\nsay({allocation})\nwait()")
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdout.readline()
-    other = container.start(
-        "Cuda()\nwait()",
-        FAKE_DRIVER_CONTEXT_MIB="150",
-        FAKE_DRIVER_FAULTS="cuDevicePrimaryCtxRetain:1:SLEEP_3000",
-    )
-    asyncio.run(eventually(lambda: _is_holding(container, device=0), "memory held for the other process's context"))
-    process.stdin.write("\n")
-    process.stdin.flush()
-    result = process.stdout.readline()
-    for ending in (process, other):
-        ending.communicate("\n", timeout=20)
-
-    assert "0\n" == result
