@@ -39,7 +39,15 @@ def _cells(of: str, row: DeviceHours) -> list[str]:
 
 
 def _hours(amount: float | None) -> str:
-    return "-" if amount is None else f"{amount:.2f}"
+    """
+    Return hours for people, "-" if unknown.
+
+    >>> [_hours(amount) for amount in (None, 0, 0.001, 0.005, 61.5)]
+    ['-', '0.00', '<0.01', '0.01', '61.50']
+    """
+    if amount is None:
+        return "-"
+    return "<0.01" if 0 < amount < 0.005 else f"{amount:.2f}"
 
 
 def _part(amount: float | None, whole: float | None) -> str:
