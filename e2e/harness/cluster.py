@@ -211,19 +211,12 @@ class Cluster(ABC):
         await self.api.delete(f"/api/v1/namespaces/{self.namespace}/pods/{name}", grace_seconds)
         await self.pod_gone(name)
 
-    async def delete_all_pods(self) -> None:
+    async def delete_all_pods(self, grace_seconds: int = 1) -> None:
         """Delete every Pod of the namespace and wait until all are gone. Some may be ending already."""
         path = f"/api/v1/namespaces/{self.namespace}/pods"
-
-        async def delete(name: str) -> None:
-            try:
-                await self.api.delete(f"{path}/{name}", 1)
-            except ApiError as error:
-                if error.status != 404:
-                    raise
-
         pods, _ = await self.api.list(path)
-        await asyncio.gather(*(delete(pod["metadata"]["name"]) for pod in pods))
+        names = [pod["metadata"]["name"] for pod in pods]
+        await asyncio.gather(*(self.api.delete_if_exists(f"{path}/{name}", grace_seconds) for name in names))
 
         async def none_left() -> bool:
             return not (await self.api.list(path))[0]

@@ -149,6 +149,14 @@ class Client:
             options["preconditions"] = {"uid": uid}
         return await self.request("DELETE", path, options)
 
+    async def delete_if_exists(self, path: str, grace_seconds: int | None = None) -> None:
+        """DELETE an object that may be gone already."""
+        try:
+            await self.delete(path, grace_seconds)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+
     async def list(self, path: str, **query: str) -> tuple[list[Object], str]:
         """Return all objects of a collection, and the resourceVersion of the list."""
         answer = await self.get(path, **query)

@@ -119,7 +119,7 @@ class RealCluster(Cluster):
         pods, _ = await self.api.list("/api/v1/pods", fieldSelector=f"spec.nodeName={name}")
         for pod in pods:
             meta = pod["metadata"]
-            await self.api.delete(f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}", 0)
+            await self.api.delete_if_exists(f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}", 0)
 
     async def _cordon(self, is_cordoned: bool) -> None:
         for node in self.nodes:

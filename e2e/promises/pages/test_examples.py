@@ -93,10 +93,7 @@ async def nodes(control_plane: Cluster, request: pytest.FixtureRequest) -> Async
     names = [node["metadata"]["name"] for node in found]
     await scheduler_sees(control_plane, names, are_there=True)
     yield control_plane
-    pods, _ = await control_plane.api.list(f"/api/v1/namespaces/{control_plane.namespace}/pods")
-    for pod in pods:
-        path = f"/api/v1/namespaces/{control_plane.namespace}/pods/{pod['metadata']['name']}"
-        await control_plane.api.delete(path, 0)
+    await control_plane.delete_all_pods(grace_seconds=0)
     for node_name in names:
         await control_plane.api.delete(f"/api/v1/nodes/{node_name}")
     await scheduler_sees(control_plane, names, are_there=False)

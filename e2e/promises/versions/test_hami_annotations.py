@@ -81,9 +81,7 @@ async def foreign_node(cluster: Cluster, inventory: str) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        pods, _ = await cluster.api.list(f"/api/v1/namespaces/{cluster.namespace}/pods")
-        for pod in pods:
-            await cluster.api.delete(f"/api/v1/namespaces/{cluster.namespace}/pods/{pod['metadata']['name']}", 0)
+        await cluster.delete_all_pods(grace_seconds=0)
         await cluster.api.delete("/api/v1/nodes/foreign")
 
 
