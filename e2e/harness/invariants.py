@@ -29,7 +29,7 @@ ALLOCATED = "hami.io/vgpu-devices-allocated"
 INVENTORY = "hami.io/node-nvidia-register"
 LOCK_SECONDS = 300.0
 EVENT_SECONDS = 5.0
-REST_SECONDS = 30.0
+REST_SECONDS = 10.0
 MIB = 2**20
 
 Samples = dict[str, list[tuple[dict[str, str], float]]]
