@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from minicluster.client import ApiError, Client, Object
+from minicluster.client import Client, Object
 from testbed.hardware import FakeNode
 from testbed.waiting import NotInTimeError, eventually
 
@@ -198,11 +198,7 @@ class Cluster(ABC):
         """Wait until the Pod does not exist."""
 
         async def probe() -> bool:
-            try:
-                await self.pod(name)
-            except ApiError as error:
-                return error.status == 404
-            return False
+            return not await self.api.exists(f"/api/v1/namespaces/{self.namespace}/pods/{name}")
 
         await eventually(probe, f"Pod {self.namespace}/{name} is gone", timeout_seconds)
 

@@ -13,6 +13,22 @@ from harness.order import E2E, LONGEST, OWN_CLUSTERS, TOGETHER, group, starts_cl
 TESTS = sorted(E2E.rglob("test_*.py"))
 
 
+def workers_of_folders(place: Path) -> set[tuple[str, str]]:
+    """Run the tests in the folder *place*/e2e on two workers. Returns pairs of a worker and a folder."""
+    options = ("--numprocesses=2", "--dist=loadscope", "--no-loadscope-reorder", "--verbose", f"--rootdir={place}")
+    settings = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    run = subprocess.run(
+        (sys.executable, "-m", "pytest", *options, "e2e"),
+        cwd=place,
+        env={**settings, "PYTHONPATH": str(E2E)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    return set(re.findall(r"\[(gw\d)\].* PASSED e2e/(\w+)/", run.stdout))
+
+
 def test_promises_are_shared_among_the_workers() -> None:
     """A worker that gets them all would take as long as all clusters together."""
     promises = [test for test in TESTS if "promises" in test.parts]
@@ -67,22 +83,6 @@ def test_pytest_gives_the_tests_of_a_group_to_one_worker(tmp_path: Path) -> None
 
     assert 1 == len({worker for worker, folder in ran if folder == "conformance"})
     assert 2 == len({worker for worker, _ in ran})
-
-
-def workers_of_folders(place: Path) -> set[tuple[str, str]]:
-    """Run the tests in the folder *place*/e2e on two workers. Returns pairs of a worker and a folder."""
-    options = ("--numprocesses=2", "--dist=loadscope", "--no-loadscope-reorder", "--verbose", f"--rootdir={place}")
-    settings = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    run = subprocess.run(
-        (sys.executable, "-m", "pytest", *options, "e2e"),
-        cwd=place,
-        env={**settings, "PYTHONPATH": str(E2E)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stdout + run.stderr
-    return set(re.findall(r"\[(gw\d)\].* PASSED e2e/(\w+)/", run.stdout))
 
 
 def test_each_promise_runs_on_the_worker_that_is_free() -> None:

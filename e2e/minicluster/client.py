@@ -128,6 +128,16 @@ class Client:
         """Read an object or a list."""
         return await self.request("GET", path, **query)
 
+    async def exists(self, path: str) -> bool:
+        """Return whether there is an object at *path*."""
+        try:
+            await self.get(path)
+        except ApiError as error:
+            if error.status == 404:
+                return False
+            raise
+        return True
+
     async def create(self, path: str, body: Object, **query: str) -> Any:
         """POST *body* to a collection or subresource."""
         return await self.request("POST", path, body, **query)

@@ -17,7 +17,6 @@ from typing import Any
 from conformance.peers.clusters import EmbeddedPeer
 from conformance.peers.objects import Api, Object
 from conformance.peers.plugins import Host, Plugin
-from minicluster.client import ApiError
 from minicluster.kubelet.runtime.containers import kill_all
 from testbed.waiting import eventually
 
@@ -144,13 +143,11 @@ class Cluster:
 
     async def delete(self, name: str, grace_seconds: int = 0) -> None:
         """Delete the Pod *name*, and wait until it is gone."""
-        await self.client.delete(f"/api/v1/namespaces/default/pods/{name}", grace_seconds=grace_seconds)
+        path = f"/api/v1/namespaces/default/pods/{name}"
+        await self.client.delete(path, grace_seconds=grace_seconds)
 
         async def is_gone() -> bool:
-            with contextlib.suppress(ApiError):
-                await self.pod(name)
-                return False
-            return True
+            return not await self.client.exists(path)
 
         await eventually(is_gone)
 

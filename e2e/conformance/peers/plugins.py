@@ -18,7 +18,6 @@ from hamicommon.runtime.kubelet_api._proto import deviceplugin_v1beta1_pb2 as pb
 from hamicommon.runtime.kubelet_api._proto import deviceplugin_v1beta1_pb2_grpc as pb_grpc
 from hamicommon.runtime.kubelet_api._proto import podresources_v1_pb2 as resources_api
 from hamicommon.runtime.kubelet_api._proto import podresources_v1_pb2_grpc as resources_grpc
-from minicluster.client import ApiError
 from testbed.waiting import eventually
 
 SECONDS = 60.0
@@ -283,11 +282,7 @@ class Host:
         """Wait until the Pod *name* does not exist."""
 
         async def is_gone() -> bool:
-            try:
-                await self.api.pod(name)
-            except ApiError as error:
-                return error.status == 404
-            return False
+            return not await self.api.exists(f"{self.api.pods}/{name}")
 
         await eventually(is_gone, seconds=SECONDS)
 

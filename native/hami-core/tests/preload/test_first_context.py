@@ -16,8 +16,7 @@ from testbed.waiting import eventually
 def _is_holding(container: Container, device: int) -> bool:
     """Whether a process of the container holds memory of the device, before it has any."""
     return container.region.exists() and any(
-        device in slot.memory and slot.memory[device].total
-        for slot in decode_region(container.region.read_bytes()).slots
+        slot.memory[device].total for slot in decode_region(container.region.read_bytes()).slots
     )
 
 
