@@ -6,10 +6,11 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 from harness.cluster import Cluster
 from harness.manifests import a_pod
-from minicluster.client import ApiError
+from minicluster.client import ApiError, Object
 from testbed.waiting import eventually
 
 WORKERS = 2
@@ -21,26 +22,30 @@ async def kept_running(
     cluster: Cluster, name: str, timeout_seconds: float = 30.0, annotations: dict[str, str] | None = None
 ) -> None:
     """
-    Create the Pod, and replace it as a controller would whenever the kubelet rejects it, until it runs.
+    Wait until the Pod runs, and do what its controller would do until then.
+
+    Raises: NotInTimeError; its cause says why if the Pod failed and is not replaced.
+    """
+    await eventually(partial(running, cluster, name, annotations), f"{name} runs", timeout_seconds)
+
+
+async def running(cluster: Cluster, name: str, annotations: dict[str, str] | None = None) -> Object | None:
+    """
+    Return the Pod if it runs. Create it if there is none, and replace it if the kubelet rejected it, as a controller.
 
     A kubelet without its device plugin rejects new Pods with `UnexpectedAdmissionError`, which is final.
-    Raises: NotInTimeError; AssertionError if the Pod failed for another reason.
+    Raises: AssertionError if the Pod failed for another reason.
     """
-    path = f"/api/v1/namespaces/{cluster.namespace}/pods/{name}"
-
-    async def runs() -> bool:
-        try:
-            pod = await cluster.pod(name)
-        except ApiError as error:
-            if error.status == 404:
-                await cluster.create(a_pod(name, annotations=annotations, gpu=1, gpumem=1500, gpucores=10))
-            return False
-        if pod["status"]["phase"] == "Failed":
-            assert pod["status"].get("reason") == "UnexpectedAdmissionError", pod["status"]
-            await cluster.api.delete(path, 0)
-        return bool(pod["status"]["phase"] == "Running")
-
-    await eventually(runs, f"{name} runs", timeout_seconds)
+    try:
+        pod = await cluster.pod(name)
+    except ApiError as error:
+        if error.status == 404:
+            await cluster.create(a_pod(name, annotations=annotations, gpu=1, gpumem=1500, gpucores=10))
+        return None
+    if pod["status"]["phase"] == "Failed":
+        assert pod["status"].get("reason") == "UnexpectedAdmissionError", pod["status"]
+        await cluster.api.delete(f"/api/v1/namespaces/{cluster.namespace}/pods/{name}", 0)
+    return pod if pod["status"]["phase"] == "Running" else None
 
 
 @asynccontextmanager

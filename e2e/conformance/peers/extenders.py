@@ -136,17 +136,21 @@ class Stage:
         pod: Object = await eventually(found, seconds=seconds)
         return pod
 
-    async def refused(self, name: str = "p", seconds: float = 20.0) -> Object:
-        """Return the Pod's PodScheduled condition once it is False, with a message that all minors share."""
+    async def decision(self, name: str = "p") -> Object | None:
+        """Return the Pod's PodScheduled condition, with a message that all minors share, or None."""
+        conditions = (await self.api.pod(name))["status"].get("conditions") or ()
+        found = next((each for each in conditions if each["type"] == "PodScheduled"), None)
+        return found and {**found, "message": _common(found.get("message", ""))}
+
+    async def refused(self, name: str = "p") -> Object:
+        """Return the Pod's PodScheduled condition once it is False."""
 
         async def found() -> Object | None:
-            conditions = (await self.api.pod(name))["status"].get("conditions") or ()
-            return next(
-                (each for each in conditions if (each["type"], each["status"]) == ("PodScheduled", "False")), None
-            )
+            decision = await self.decision(name)
+            return decision if decision and decision["status"] == "False" else None
 
-        condition: Object = await eventually(found, seconds=seconds)
-        return {**condition, "message": _common(condition["message"])}
+        condition: Object = await eventually(found)
+        return condition
 
     async def events(self, name: str = "p") -> list[tuple[str, str, str]]:
         """Return type, reason and message of the Pod's Events once there are some."""

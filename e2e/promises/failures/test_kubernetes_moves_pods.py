@@ -9,7 +9,7 @@ import pytest
 
 from harness.cluster import Cluster
 from harness.clusters.real import RealCluster
-from harness.load import kept_running
+from harness.load import kept_running, running
 from harness.manifests import SLEEP, a_pod
 from minicluster.client import ApiError, Object
 from testbed.waiting import eventually
@@ -78,8 +78,8 @@ async def test_node_serves_its_grants_again_after_a_power_cut(cluster: RealClust
     await asyncio.to_thread(cluster.control_plane.node(cluster.nodes[0].name).restart)
 
     async def is_restarted(name: str) -> bool:
-        await kept_running(cluster, name, REBOOT_SECONDS, ON_A)
-        return container_id(await cluster.pod(name)) not in {None, before[name]}
+        pod = await running(cluster, name, ON_A)
+        return pod is not None and container_id(pod) not in {None, before[name]}
 
     for name in names:
         await eventually(partial(is_restarted, name), f"{name} is started again", REBOOT_SECONDS)

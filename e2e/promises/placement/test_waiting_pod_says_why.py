@@ -24,7 +24,7 @@ async def test_rejected_pod_has_an_event_with_a_stable_code(cluster: Cluster) ->
     async def explained() -> list[str]:
         return await reasons(cluster, "huge")
 
-    messages = await eventually(explained, "huge has an Event", 5)
+    messages = await eventually(explained, "huge has an Event")
 
     assert "CardInsufficientMemory" in " ".join(messages)
     assert "Pending" == (await cluster.pod("huge"))["status"]["phase"]
@@ -39,10 +39,10 @@ async def test_pending_pod_starts_when_another_ends(cluster: Cluster) -> None:
     async def waits() -> bool:
         return bool(await reasons(cluster, "large"))
 
-    await eventually(waits, "large waits", 5)
+    await eventually(waits, "large waits")
     await cluster.delete_pod("resident")
 
-    await cluster.pod_in_phase("large", "Running", timeout_seconds=5)
+    await cluster.pod_in_phase("large", "Running")
 
 
 async def test_rejection_causes_no_retries(cluster: Cluster) -> None:
@@ -55,7 +55,7 @@ async def test_rejection_causes_no_retries(cluster: Cluster) -> None:
     async def version() -> str:
         return str((await cluster.pod("huge"))["metadata"]["resourceVersion"])
 
-    await eventually(refused, "huge is rejected", 5)
+    await eventually(refused, "huge is rejected")
     await asyncio.sleep(1)
     before = await version()
     await asyncio.sleep(4)
@@ -90,4 +90,4 @@ async def _outcome(cluster: Cluster, pod: Object) -> str:
     async def explained() -> list[str]:
         return await reasons(cluster, pod["metadata"]["name"])
 
-    return " ".join(await eventually(explained, "the Pod has an Event", 5))
+    return " ".join(await eventually(explained, "the Pod has an Event"))

@@ -107,7 +107,7 @@ async def test_inventory_of_every_version_is_read(cluster: Cluster, version: str
         async def registered() -> bool:
             return await fits(cluster, 24576)
 
-        await eventually(registered, "the node is registered", 5)
+        await eventually(registered, "the node is registered")
         assert not await fits(cluster, 24577)
 
 
@@ -120,7 +120,7 @@ async def test_grant_of_every_version_is_counted(cluster: Cluster, version: str)
         async def counted() -> bool:
             return not await fits(cluster, 4577)
 
-        await eventually(counted, "the grant is counted", 5)
+        await eventually(counted, "the grant is counted")
         assert await fits(cluster, 4576)
 
 
