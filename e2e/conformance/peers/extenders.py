@@ -64,6 +64,10 @@ class Extender:
         """Return the calls of one verb."""
         return [call for call in self.calls if call.verb == verb]
 
+    def filtered(self) -> list[str]:
+        """Return the name of each filter call's Pod."""
+        return [call.body["Pod"]["metadata"]["name"] for call in self.of("filter")]
+
     async def asked(self, count: int, verb: str = "filter") -> int:
         """Wait for *count* calls and until no more follow for a moment, and return their number."""
         await eventually(lambda: len(self.of(verb)) >= count)

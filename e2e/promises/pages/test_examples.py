@@ -22,6 +22,7 @@ from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container
 from harness.cluster import ROOT, Cluster, Settings
 from harness.clusters import embedded
 from harness.clusters.embedded import BIN
+from harness.manifests import a_pod
 from minicluster.client import ApiError, Object
 from testbed.folders import short_folder
 from testbed.waiting import eventually
@@ -88,10 +89,12 @@ async def nodes(control_plane: Cluster, request: pytest.FixtureRequest) -> Async
     for node in found:
         await control_plane.create(node)
         await control_plane.api.patch(f"/api/v1/nodes/{node['metadata']['name']}/status", {"status": node["status"]})
-    for quota in documents(name, "quota.yaml"):
+    quotas = documents(name, "quota.yaml")
+    for quota in quotas:
         await control_plane.create(quota)
     names = [node["metadata"]["name"] for node in found]
-    await scheduler_sees(control_plane, names, are_there=True)
+    await scheduler_sees(control_plane, [*names, *(control_plane.namespace for _ in quotas)], are_there=True)
+    await kube_scheduler_sees(control_plane, names)
     yield control_plane
     await control_plane.delete_all_pods(grace_seconds=0)
     for node_name in names:
@@ -99,14 +102,34 @@ async def nodes(control_plane: Cluster, request: pytest.FixtureRequest) -> Async
     await scheduler_sees(control_plane, names, are_there=False)
 
 
-async def scheduler_sees(cluster: Cluster, nodes: Sequence[str], *, are_there: bool) -> None:
-    """Wait until the scheduler knows all *nodes* and the quota, or none of them and no Pod on them."""
+async def scheduler_sees(cluster: Cluster, names: Sequence[str], *, are_there: bool) -> None:
+    """
+    Wait until the scheduler knows something of each of *names*, or nothing of any of them.
+
+    These are names of Nodes, which Pods on them have too, and of a namespace with a quota.
+    """
 
     async def is_known() -> bool:
         text = await cluster.metrics("scheduler")
-        return all((f'"{name}"' in text) is are_there for name in nodes)
+        return all((f'"{name}"' in text) is are_there for name in names)
 
-    await eventually(is_known, f"the scheduler sees {', '.join(nodes)}: {are_there}")
+    await eventually(is_known, f"the scheduler sees {', '.join(names)}: {are_there}")
+
+
+async def kube_scheduler_sees(cluster: Cluster, nodes: Sequence[str]) -> None:
+    """Wait until kube-scheduler has placed a Pod on each of *nodes*, and delete these Pods."""
+    for node in nodes:
+        is_node = {"key": "metadata.name", "operator": "In", "values": [node]}
+        required = {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": [is_node]}]}
+        }
+        await cluster.create(a_pod(f"on-{node}", spec={"affinity": {"nodeAffinity": required}}))
+
+    async def are_bound() -> bool:
+        return all([(await cluster.pod(f"on-{node}"))["spec"].get("nodeName") for node in nodes])
+
+    await eventually(are_bound, f"kube-scheduler sees {', '.join(nodes)}")
+    await cluster.delete_all_pods(grace_seconds=0)
 
 
 async def placed(cluster: Cluster, pod: Object) -> list[Row]:
