@@ -2,9 +2,9 @@
 Annotations that any version of HAMi wrote on Nodes and Pods are read, so services can be replaced one by one.
 """
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 
@@ -74,6 +74,11 @@ async def fits(cluster: Cluster, memory_mib: int) -> bool:
     return bool(answer["NodeNames"] == ["foreign"])
 
 
+async def is_counted_once(cluster: Cluster) -> bool:
+    """Return whether the foreign Node is known, and a resident's grant of 20000 MiB is all that it has lost."""
+    return await fits(cluster, 4576) and not await fits(cluster, 4577)
+
+
 @asynccontextmanager
 async def foreign_node(cluster: Cluster, inventory: str) -> AsyncIterator[None]:
     """During a block, the cluster has a Node of HAMi's. The Pods of the test are deleted before it."""
@@ -85,9 +90,9 @@ async def foreign_node(cluster: Cluster, inventory: str) -> AsyncIterator[None]:
         await cluster.api.delete("/api/v1/nodes/foreign")
 
 
-def a_resident(grant: str, **spec: str) -> Object:
+def a_resident(grant: str, name: str = "resident", **spec: str) -> Object:
     """Return a Pod to which HAMi has granted 20000 MiB and 50 %. The webhook ignores it."""
-    pod = a_pod("resident", gpu=1, gpumem=20000, gpucores=50, spec=spec)
+    pod = a_pod(name, gpu=1, gpumem=20000, gpucores=50, spec=spec)
     pod["metadata"] |= {
         "labels": {"hami.io/webhook": "ignore"},
         "annotations": {
@@ -117,16 +122,14 @@ async def test_grant_of_every_version_is_counted(cluster: Cluster, version: str)
     async with foreign_node(cluster, INVENTORIES["2.10"]):
         await cluster.create(a_resident(GRANTS[version], nodeName="foreign"))
 
-        async def counted() -> bool:
-            return await fits(cluster, 4576) and not await fits(cluster, 4577)
-
-        await eventually(counted, "the node is registered, and the grant is counted")
+        await eventually(partial(is_counted_once, cluster), "the grant is counted")
 
 
 async def test_forged_grant_on_an_unbound_pod_changes_nothing(cluster: Cluster) -> None:
     """Annotations count only on bound Pods, so a tenant cannot occupy devices by writing them."""
+    grant = GRANTS["2.10 with a lost empty slot"]
     async with foreign_node(cluster, INVENTORIES["2.10"]):
-        await cluster.create(a_resident(GRANTS["2.10 with a lost empty slot"], schedulerName="nobody"))
-        await asyncio.sleep(0.5)
+        await cluster.create(a_resident(grant, "forged", schedulerName="nobody"))
+        await cluster.create(a_resident(grant, nodeName="foreign"))
 
-        assert await fits(cluster, 24576)
+        await eventually(partial(is_counted_once, cluster), "only the bound Pod's grant is counted")
