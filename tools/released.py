@@ -8,10 +8,7 @@ the history of the checkout. A shallow clone has none, so nothing is built there
 """
 
 import argparse
-import io
 import shutil
-import subprocess
-import tarfile
 from pathlib import Path
 
 from bootstrap import ROOT, fail, to_the_end
@@ -34,10 +31,8 @@ def found(name: str) -> Release:
 def write_chart(made: Release, folder: Path) -> None:
     """Write the released chart to *folder*."""
     shutil.rmtree(folder, ignore_errors=True)
-    command = ["git", "-C", str(ROOT), "archive", f"{made.commit}:{made.part.folder}"]
-    archive = subprocess.run(command, capture_output=True, check=True).stdout
-    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
-        files.extractall(folder, filter="data")
+    with checked_out(ROOT, made.commit) as source:
+        shutil.copytree(source / made.part.folder, folder)
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ import hashlib
 import io
 import json
 import re
+import shutil
 import tarfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -101,12 +102,15 @@ def write_layout(archives: Mapping[str, Path], folder: Path) -> str:
     Source: https://github.com/opencontainers/image-spec/blob/v1.1.0/image-index.md
     """
     entries = []
+    (folder / "blobs/sha256").mkdir(parents=True)
     for arch, path in sorted(archives.items()):
         with tarfile.open(path) as archive:
-            entry = _manifest(archive)[0]
+            entry, manifest = _manifest(archive)
             entries.append({key: entry[key] for key in ("mediaType", "digest", "size")})
             entries[-1]["platform"] = {"architecture": arch, "os": "linux"}
-            archive.extractall(folder, [each for each in archive if each.name.startswith("blobs/")], filter="data")
+            for descriptor in (entry, manifest["config"], *manifest["layers"]):
+                with (folder / _path(descriptor)).open("wb") as copy:
+                    shutil.copyfileobj(_blob(archive, descriptor), copy)
     if len(entries) > 1:
         entries = [
             _write_blob(folder, _INDEX_TYPE, {"schemaVersion": 2, "mediaType": _INDEX_TYPE, "manifests": entries})
@@ -120,9 +124,10 @@ def write_layout(archives: Mapping[str, Path], folder: Path) -> str:
 def _write_blob(folder: Path, media_type: str, content: object) -> dict[str, Any]:
     """Write *content* as a blob of the layout, and return its descriptor."""
     encoded = json.dumps(content, sort_keys=True).encode()
-    digest = hashlib.sha256(encoded).hexdigest()
-    (folder / "blobs/sha256" / digest).write_bytes(encoded)
-    return {"mediaType": media_type, "digest": f"sha256:{digest}", "size": len(encoded)}
+    digest = f"sha256:{hashlib.sha256(encoded).hexdigest()}"
+    descriptor = {"mediaType": media_type, "digest": digest, "size": len(encoded)}
+    (folder / _path(descriptor)).write_bytes(encoded)
+    return descriptor
 
 
 def _index(archive: tarfile.TarFile) -> dict[str, Any]:
@@ -139,9 +144,14 @@ def _manifest(archive: tarfile.TarFile) -> tuple[dict[str, Any], dict[str, Any]]
 
 
 def _blob(archive: tarfile.TarFile, descriptor: dict[str, Any]) -> IO[bytes]:
-    blob = archive.extractfile(f"blobs/{descriptor['digest'].replace(':', '/')}")
+    blob = archive.extractfile(_path(descriptor))
     assert blob is not None, f"{archive.name!r}: blob {descriptor['digest']} is not a file"
     return blob
+
+
+def _path(descriptor: dict[str, Any]) -> str:
+    """Return the path of a blob in an archive or a layout."""
+    return f"blobs/{descriptor['digest'].replace(':', '/')}"
 
 
 @contextmanager
