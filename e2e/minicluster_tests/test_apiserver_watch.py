@@ -11,12 +11,13 @@ from minicluster.client import Mirror
 from testbed.waiting import eventually
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+SECRETS = "/api/v1/namespaces/default/secrets"
 
 
 async def events(api: Api, path: str, version: str, count: int, **query: str) -> list[tuple[str, str]]:
     """Return the first *count* events as type and name."""
     found: list[tuple[str, str]] = []
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         async for kind, item in api.watch(path, version, **query):
             found.append((kind, item["metadata"].get("name", "")))
             if len(found) == count:
@@ -84,6 +85,22 @@ async def test_mirror_survives_every_kind_of_outage(api: Api) -> None:
 
     assert ["+c0", "+c1", "+c2", "-c0"] == seen
     assert {("default", "c1"), ("default", "c2")} == set(mirror.objects)
+
+
+async def test_late_watch_gets_every_event(api: Api) -> None:
+    """
+    It gets an older event after a punctual watch got a newer one.
+    """
+    _, version = await api.list(CONFIG_MAPS)
+    await api.create("/minicluster/watches/lag", {"path": "configmaps", "seconds": 2})
+    late = asyncio.create_task(events(api, CONFIG_MAPS, version, 2))
+    for number in range(2):
+        await api.create(CONFIG_MAPS, {"metadata": {"name": f"c{number}"}})
+    await api.create(SECRETS, {"metadata": {"name": "s"}})
+
+    assert [("ADDED", "s")] == await events(api, SECRETS, version, 1)
+    assert not late.done()
+    assert [("ADDED", "c0"), ("ADDED", "c1")] == await late
 
 
 async def test_faults_apply_to_the_given_number_of_requests(api: Api) -> None:

@@ -15,6 +15,8 @@ Owns the paths under `/minicluster/`, which no real API server has:
 - `POST /minicluster/compact` forgets all changes: watches from earlier versions get 410.
 - `POST /minicluster/watches/drop` ends running watches whose path matches `path`. `how` is `"close"` (the default),
   `"abort"` (connection reset) or `"gone"` (an ERROR event 410 first).
+- `POST /minicluster/watches/lag` makes the events of watches whose path matches `path`, running and new, late by
+  `seconds`, so that a client learns of one kind of object after another. `DELETE` makes all punctual again.
 - `GET /minicluster/requests` returns the number of requests by verb, resource and user agent, since the start or since
   the last `DELETE` of the same path.
 
@@ -75,6 +77,8 @@ class Faults:
         """By verb, resource (with subresource) and user agent."""
         self.watches: dict[Any, str] = {}
         """The running watches (objects with `end(how)`) and their paths."""
+        self._lag_seconds: dict[str, float] = {}
+        """By the regular expression of the paths."""
         self._storage = storage
         self._faults: list[Fault] = []
 
@@ -96,6 +100,12 @@ class Faults:
             raise errors.StatusError(fault.status, fault.reason, fault.message)
         return fault.disconnect == "after"
 
+    async def hold(self, path: str) -> None:
+        """Wait as long as the events of a watch are late."""
+        await asyncio.sleep(
+            max((each for found, each in self._lag_seconds.items() if re.search(found, path)), default=0)
+        )
+
     def handle(self, method: str, path: str, body: Any) -> Any:
         """
         Answer a request to a path under `/minicluster/`.
@@ -114,6 +124,11 @@ class Faults:
                     return {"compacted": self._storage.compact()}
                 case "POST", "watches/drop":
                     return {"dropped": self._drop(**(body or {}))}
+                case "POST", "watches/lag":
+                    return self._make_late(**(body or {}))
+                case "DELETE", "watches/lag":
+                    self._lag_seconds.clear()
+                    return {}
                 case "GET", "requests":
                     return [
                         dict(zip(("verb", "resource", "user_agent", "count"), (*key, count), strict=True))
@@ -136,3 +151,8 @@ class Faults:
         for watch in dropped:
             watch.end(how)
         return len(dropped)
+
+    def _make_late(self, path: str = "", seconds: float = 0.0) -> dict[str, float]:
+        re.compile(path)
+        self._lag_seconds[path] = float(seconds)
+        return self._lag_seconds

@@ -231,6 +231,8 @@ class Handler:
         while True:
             now = time.monotonic()
             lines = await watch.lines(max(0.0, min(IDLE_CHECK_SECONDS, deadline - now)))
+            if lines:
+                await self._faults.hold(request.path_qs)
             now = time.monotonic()
             if sends_bookmarks and (now >= next_bookmark or now >= deadline):
                 lines.append(watch.bookmark())
