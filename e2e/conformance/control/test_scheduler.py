@@ -474,7 +474,7 @@ async def test_pod_bound_by_another_scheduler(play: Stage) -> None:
     await play.gpu.asked(2)
     await play.api.bind("p", "s1")
     await play.create("other", gpu=1)  # The scheduler learns of it after the bind, by the same watch.
-    await eventually(lambda: play.gpu.filtered().count("other") == 2)
+    await eventually(lambda: play.gpu.filtered().count("other") >= 2)
     play.gpu.calls.clear()
     await play.api.patch("/api/v1/nodes/s1", {"metadata": {"annotations": {"a": "b"}}})
 

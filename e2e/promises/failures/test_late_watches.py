@@ -37,17 +37,13 @@ async def test_waiting_pods_get_the_shares_of_ended_ones(cluster: Cluster) -> No
         *(cluster.create(a_pod(name, annotations=ON_A, command=SLEEP, gpu=1, gpumem=20000)) for name in names)
     )
 
-    async def running() -> set[str]:
+    async def first_ones() -> set[str] | None:
         pods, _ = await cluster.api.list(f"/api/v1/namespaces/{cluster.namespace}/pods")
-        return {pod["metadata"]["name"] for pod in pods if pod["status"]["phase"] == "Running"}
+        running = {pod["metadata"]["name"] for pod in pods if pod["status"]["phase"] == "Running"}
+        return running if len(running) == ROOM else None
 
-    async def are_full() -> set[str] | None:
-        found = await running()
-        return found if len(found) == ROOM else None
-
-    first = await eventually(are_full, "as many Pods run as fit")
+    first = await eventually(first_ones, "as many Pods run as fit")
     await asyncio.gather(*(cluster.delete_pod(name) for name in first))
 
-    second = set(names) - first
-    for name in second:
+    for name in set(names) - first:
         await cluster.pod_in_phase(name, "Running")
