@@ -3,6 +3,7 @@ One cluster for the whole run, embedded or real. Each test has a namespace, and 
 """
 
 import inspect
+import shutil
 from collections.abc import AsyncIterator, Generator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -100,6 +101,13 @@ async def cluster(shared_cluster: Cluster, real_cluster: "RealCluster | None") -
         await real_cluster.deploy()
     async with own_namespace(shared_cluster):
         yield shared_cluster
+
+
+@pytest.fixture
+def kubectl(cluster: Cluster) -> None:
+    """Skip the test where kubectl is not installed. A real cluster has its own."""
+    if shutil.which("kubectl", path=cluster.search_path) is None:
+        pytest.skip("kubectl is not installed")
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ async def asked_by_kubectl(cluster: Cluster, *arguments: str) -> Answer:
     """Return the answer of `kubectl hami`, which finds the program on the PATH."""
     process = await asyncio.create_subprocess_exec(
         *("kubectl", "hami", *arguments, f"--kubeconfig={cluster.kubeconfig}"),
-        env={**os.environ, "PATH": f"{PROGRAM.parent}:{os.environ.get('PATH', os.defpath)}"},
+        env={**os.environ, "PATH": f"{PROGRAM.parent}:{cluster.search_path}"},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )

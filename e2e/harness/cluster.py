@@ -6,6 +6,7 @@ part is started. Neighbours: `embedded` and `real` are the clusters, `invariants
 """
 
 import asyncio
+import os
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -66,6 +67,11 @@ class Cluster(ABC):
     kubeconfig: Path
     namespace: str = "default"
     """The namespace of all Pods that are created and read."""
+
+    @property
+    def search_path(self) -> str:
+        """The PATH of the commands with which people work on this cluster, such as kubectl."""
+        return os.environ.get("PATH", os.defpath)
 
     # --- parts -----------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from controlplane import nvidia
 from controlplane.cluster import ControlPlane
 from controlplane.machines.machine import MachineError
-from controlplane.programs.build import DEFAULT_KUBERNETES
+from controlplane.programs.build import DEFAULT_KUBERNETES, binaries
 from harness.cluster import ROOT, Cluster, Requests, Settings
 from harness.clusters.release import CHART, DEPLOY_SECONDS, HAMI, HOME_LABEL, Release, Value
 from harness.isolation import enter_new_namespace
@@ -55,6 +55,11 @@ class RealCluster(Cluster):
         self.kubeconfig = control_plane.kubeconfig
         self.api = Client.from_kubeconfig(self.kubeconfig, "e2e")
         self._killed: set[str] = set()
+
+    @property
+    def search_path(self) -> str:
+        """Kubernetes' own programs come first."""
+        return f"{binaries(self.control_plane.kubernetes)}:{super().search_path}"
 
     # --- the release -----------------------------------------------------------------------------------------------
 

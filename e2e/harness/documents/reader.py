@@ -5,10 +5,8 @@ Neighbours: `commands` finds them, `real` is the cluster.
 """
 
 import asyncio
-import os
 from pathlib import Path
 
-from controlplane.programs.build import binaries
 from harness.cluster import ROOT
 from harness.clusters.real import RealCluster
 from harness.documents.commands import VARIABLES, Document
@@ -23,8 +21,7 @@ class Reader:
     def __init__(self, cluster: RealCluster, page: str, checkout: Path, **variables: str) -> None:
         self._page = Document(ROOT / page)
         self._checkout = checkout
-        path = f"{binaries(cluster.control_plane.kubernetes)}:{os.environ['PATH']}"
-        self._environment = {"KUBECONFIG": str(cluster.kubeconfig), "PATH": path, **variables}
+        self._environment = {"KUBECONFIG": str(cluster.kubeconfig), "PATH": cluster.search_path, **variables}
         self.unread = set(self._page.blocks) - {VARIABLES}
         """The names of the blocks that have not been run."""
 

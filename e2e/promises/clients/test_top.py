@@ -2,7 +2,6 @@
 `kubectl hami top` shows what the Pods of a cluster were granted and use.
 """
 
-import shutil
 from typing import Any
 
 import pytest
@@ -26,7 +25,7 @@ def shares_of(answer: Any, namespace: str) -> dict[str, dict[str, Any]]:
     }
 
 
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+@pytest.mark.usefixtures("kubectl")
 async def test_kubectl_finds_the_command(cluster: Cluster) -> None:
     """It hands everything on, the exit code too."""
     answer = await asked_by_kubectl(cluster, "top", "nodes")

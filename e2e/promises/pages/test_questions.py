@@ -2,7 +2,6 @@
 The commands of the pages for operating and asking work as written.
 """
 
-import os
 import re
 import shutil
 from collections.abc import Mapping
@@ -36,7 +35,7 @@ def cases(blocks: Mapping[str, tuple[str, ...]], *marks: pytest.MarkDecorator) -
     return [pytest.param(page, names, marks=marks, id=f"{page}: {', '.join(names)}") for page, names in blocks.items()]
 
 
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+@pytest.mark.usefixtures("kubectl")
 @pytest.mark.parametrize(("page", "names"), [*cases(BLOCKS), *cases(ON_REAL_CLUSTERS, pytest.mark.real_only)])
 async def test_blocks_of_a_page_work_as_written(cluster: Cluster, page: str, names: tuple[str, ...]) -> None:
     """Only the documented variables differ."""
@@ -46,7 +45,7 @@ async def test_blocks_of_a_page_work_as_written(cluster: Cluster, page: str, nam
     values = {"NODE": node.name, "NAMESPACE": cluster.namespace, "POD": "p", "DEVICE": node.gpus[0].uuid}
     document = Document(DOCS / f"{page}.md")
     given = {variable: values[variable] for variable in document.variables}
-    path = f"{PROGRAM.parent}:{os.environ['PATH']}"
+    path = f"{PROGRAM.parent}:{cluster.search_path}"
 
     for name in names:
         document.run(name, {**given, "KUBECONFIG": str(cluster.kubeconfig), "PATH": path}, folder=ROOT)

@@ -5,7 +5,6 @@ Who creates a Pod reads at once what in it was probably not meant.
 import asyncio
 import json
 import os
-import shutil
 
 import pytest
 
@@ -13,14 +12,14 @@ from harness.cluster import Cluster
 from harness.manifests import a_container, a_pod
 from minicluster.client import Object
 
-pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+pytestmark = pytest.mark.usefixtures("kubectl")
 
 
 async def warnings(cluster: Cluster, pod: Object) -> list[str]:
     """Return what kubectl warns of when *pod* would be created."""
     process = await asyncio.create_subprocess_exec(
         *("kubectl", "create", f"--namespace={cluster.namespace}", "--dry-run=server", "-f", "-"),
-        env={**os.environ, "KUBECONFIG": str(cluster.kubeconfig)},
+        env={**os.environ, "PATH": cluster.search_path, "KUBECONFIG": str(cluster.kubeconfig)},
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
