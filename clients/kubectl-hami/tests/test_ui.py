@@ -39,7 +39,9 @@ def port() -> Iterator[int]:
 
 def test_ui_prints_the_address_answers_there_and_ends_well_on_ctrl_c(kubeconfig: Path) -> None:
     """The address is the only line on stdout, so that a script can open it."""
-    command = [str(PROGRAM), "ui", "--port=0", f"--kubeconfig={kubeconfig}"]
+    # A shell lets what a script starts in the background ignore Ctrl-C, these tests for example.
+    heeds_ctrl_c = ("env", "--default-signal=INT")
+    command = [*heeds_ctrl_c, str(PROGRAM), "ui", "--port=0", f"--kubeconfig={kubeconfig}"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         address = process.stdout.readline().strip()
