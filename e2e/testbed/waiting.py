@@ -68,7 +68,7 @@ async def eventually(probe: Callable[[], Any], what: str = "", seconds: float = 
 
 
 async def _ask(probe: Callable[[], Any]) -> Any:
-    """Return what *probe* answers."""
+    """Return what *probe* answers. `eventually` refuses to wait meanwhile."""
     token = _is_in_probe.set(True)
     try:
         answer = probe()

@@ -42,11 +42,6 @@ class Api(Client):
         """The path of the namespace's ConfigMaps."""
         return f"{self.place}/configmaps"
 
-    async def attempt(self, request: Awaitable[Any]) -> None:
-        """Send a request, and ignore an API error."""
-        with contextlib.suppress(ApiError):
-            await request
-
     async def enter_new_namespace(self, **labels: str) -> str:
         """Create a namespace with a service account, so that Pods can be created at once, and work in it."""
         self.namespace = f"t{os.getpid()}-{next(_numbers)}"

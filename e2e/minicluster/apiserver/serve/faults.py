@@ -102,9 +102,9 @@ class Faults:
 
     async def hold(self, path: str) -> None:
         """Wait as long as the events of a watch are late."""
-        await asyncio.sleep(
-            max((each for found, each in self._lag_seconds.items() if re.search(found, path)), default=0)
-        )
+        late_seconds = max((each for found, each in self._lag_seconds.items() if re.search(found, path)), default=0.0)
+        if late_seconds:
+            await asyncio.sleep(late_seconds)
 
     def handle(self, method: str, path: str, body: Any) -> Any:
         """
