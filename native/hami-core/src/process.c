@@ -17,17 +17,21 @@
 #include "hooks.h"
 #include "inventory.h"
 #include "limiter.h"
+#include "lock_rank.h"
 #include "log.h"
 #include "lookup.h"
 #include "options.h"
 #include "region.h"
-#include "unreached.h"
+#include "region_file.h"
+#include "region_map.h"
+#include "unhooked_loads.h"
 
 static pthread_once_t fork_watched = PTHREAD_ONCE_INIT;
 
 static void forget_parent(void)
 {
     hami_inside = 0;
+    hami_ranks_forget();
     hami_devices_forget();
     hami_region_forget();
     hami_limiter_forget();
@@ -74,11 +78,11 @@ static bool is_driver(const char *file)
  * Programs open libraries before anything else is started, so this starts nothing but the options; then it is counted when the
  * process first uses the driver. A process that opens the driver itself elsewhere may never use the one that is hooked.
  */
-static void tell_unreached(enum hami_unreached what, const char *file)
+static void tell_unhooked_load(enum hami_unhooked_load what, const char *file)
 {
     if (hami_options()->is_disabled)
         return;
-    hami_unreached_add(what);
+    hami_unhooked_loads_add(what);
     if (is_driver(file))
         start();
     if (what == HAMI_OTHER_NAMESPACE)
@@ -87,7 +91,7 @@ static void tell_unreached(enum hami_unreached what, const char *file)
         hami_log(HAMI_LOG_WARNING, "%s: a second copy of the driver; what is taken through it is not limited", file);
 }
 
-void (*const hami_tell_unreached)(enum hami_unreached, const char *) = tell_unreached;
+void (*const hami_tell_unhooked_load)(enum hami_unhooked_load, const char *) = tell_unhooked_load;
 
 /* The folder has a link for each thread beside the two that each folder has. */
 static bool is_only_thread(void)
@@ -110,12 +114,8 @@ __attribute__((destructor)) static void leave(void)
 
 HAMI_EXPORT CUresult cuInit(unsigned int flags)
 {
-    __typeof__(&cuInit) real = HAMI_REAL_CUDA(cuInit);
-    CUresult result;
+    CUresult result = HAMI_INSIDE(HAMI_REAL_CUDA(cuInit)(flags));
 
-    if (!real)
-        return CUDA_ERROR_NOT_FOUND;
-    result = HAMI_INSIDE(real(flags));
     if (result == CUDA_SUCCESS && !hami_inside && hami_match_devices())
         hami_region_slot();
     return result;

@@ -8,9 +8,13 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 SANITIZER = os.environ.get("HAMI_SANITIZER_PRELOAD", "")
 """The sanitizer runtimes of the build, preloaded before the library."""
@@ -91,3 +95,35 @@ class Container:
         output, errors = process.communicate(timeout=60)
         assert process.returncode == 0, errors
         return json.loads(output.splitlines()[-1]), errors
+
+
+_NESTED = """
+import signal
+result_reader, result_writer = os.pipe()
+try:
+    child = fork_into_pid_namespace()
+except OSError as error:
+    say(str(error))
+    sys.exit(0)
+if child == 0:
+    os.write(result_writer, bytes([Cuda().allocate({mib} * MIB)[0]]))
+    signal.pause()
+say(os.read(result_reader, 1)[0])
+wait()
+os.kill(child, signal.SIGKILL)
+os.waitpid(child, 0)
+"""
+
+
+@contextmanager
+def nested(container: Container, mib: int, before: str = "") -> Iterator[int]:
+    """Run *before*, and a process that is the first of a new pid namespace and allocates. It is killed at the end."""
+    process = replace(container, imports=("client", "namespaces")).start(before + _NESTED.format(mib=mib))
+    assert process.stdout is not None
+    result = json.loads(process.stdout.readline())
+    try:
+        if isinstance(result, str):
+            pytest.skip(f"no pid namespace can be made: {result}")
+        yield result
+    finally:
+        process.communicate("\n", timeout=60)

@@ -10,9 +10,8 @@ SOURCE = Path(__file__).resolve().parents[1]
 
 
 class Row(NamedTuple):
-    """One row: its kind (CUSTOM or FORWARD), the symbol, and for CUDA the version that introduced it."""
+    """One row: the symbol, and for CUDA the version that introduced it."""
 
-    kind: str
     symbol: str
     since: int
 
@@ -24,12 +23,17 @@ class Row(NamedTuple):
 
 def cuda_rows() -> list[Row]:
     """Return the rows of `hooks_cuda.def`, in their order."""
-    return _rows("hooks_cuda.def")
+    return _rows("hooks_cuda.def", "HOOK")
 
 
 def nvml_rows() -> list[Row]:
     """Return the rows of `hooks_nvml.def`, in their order, with 0 for the version."""
-    return _rows("hooks_nvml.def")
+    return _rows("hooks_nvml.def", "HOOK")
+
+
+def driver_rows() -> list[Row]:
+    """Return all that CUDA's driver exports, with or without a hook."""
+    return _rows("tests/fake_driver/exports/names_cuda.def", "NAME")
 
 
 def split(symbol: str) -> tuple[str, int, str]:
@@ -43,9 +47,6 @@ def split(symbol: str) -> tuple[str, int, str]:
     return name, int(number[2:]) if number else 1, variant or ""
 
 
-def _rows(file: str) -> list[Row]:
+def _rows(file: str, macro: str) -> list[Row]:
     text = (SOURCE / file).read_text()
-    return [
-        Row(kind, symbol, int(since or 0))
-        for kind, symbol, since in re.findall(r"^HOOK_(CUSTOM|FORWARD)\((\w+)(?:, (\d+))?", text, re.M)
-    ]
+    return [Row(symbol, int(since or 0)) for symbol, since in re.findall(rf"^{macro}\((\w+)(?:, (\d+))?", text, re.M)]

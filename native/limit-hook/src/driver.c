@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "message.h"
+#include "patience.h"
 
 #define LIBRARY "libnvidia-ml.so.1"
 
@@ -64,20 +65,29 @@ static bool look_up(void *library, struct nvml *nvml)
     return true;
 }
 
+static const char *reason(const struct nvml *nvml, int result)
+{
+    hami_patience_step("nvmlErrorString");
+    return nvml->error_string(result);
+}
+
 static bool limit(const struct nvml *nvml, const char *folder, const struct hami_limit *wanted)
 {
     nvmlSetMemoryLimits_v1_t limits = {folder, wanted->bytes, wanted->bytes};
     nvmlDevice_t device;
-    int result = nvml->handle_by_uuid(wanted->uuid, &device);
+    int result;
 
+    hami_patience_step("nvmlDeviceGetHandleByUUID");
+    result = nvml->handle_by_uuid(wanted->uuid, &device);
     if (result != NVML_SUCCESS)
-        return hami_fail("device %s: %s; it must be one of the driver of %s", wanted->uuid, nvml->error_string(result), nvml->path);
+        return hami_fail("device %s: %s; it must be one of the driver of %s", wanted->uuid, reason(nvml, result), nvml->path);
+    hami_patience_step("nvmlDeviceSetMemoryLimits_v1");
     result = nvml->set_limits(device, &limits);
     if (result != NVML_SUCCESS)
         return hami_fail(
             "device %s, cgroup %s: a limit of %llu bytes cannot be set: %s; limits need driver r615 or later, cgroup v2, "
             "a GPU without MIG, and no more bytes than the device has",
-            wanted->uuid, folder, wanted->bytes, nvml->error_string(result));
+            wanted->uuid, folder, wanted->bytes, reason(nvml, result));
     return true;
 }
 
@@ -91,16 +101,19 @@ bool hami_driver_limit(const char *driver_root, const char *folder, const struct
 
     if (!find(driver_root, path))
         return hami_fail("--driver-root %s has no " LIBRARY "; the driver must be installed there", driver_root);
+    hami_patience_step("loading " LIBRARY);
     library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!library)
         return hami_fail("%s", dlerror());
     if (!look_up(library, &nvml))
         return false;
+    hami_patience_step("nvmlInit_v2");
     result = nvml.init();
     if (result != NVML_SUCCESS)
-        return hami_fail("%s: nvmlInit_v2: %s; the driver must be loaded", path, nvml.error_string(result));
+        return hami_fail("%s: nvmlInit_v2: %s; the driver must be loaded", path, reason(&nvml, result));
     for (int index = 0; is_limited && index < count; index++)
         is_limited = limit(&nvml, folder, &limits[index]);
+    hami_patience_step("nvmlShutdown");
     nvml.shutdown();
     return is_limited;
 }

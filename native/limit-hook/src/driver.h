@@ -17,6 +17,7 @@ struct hami_limit {
  * driver_root  where the driver is installed; / searches the linker's folders too
  * folder       full path of the cgroup's folder
  * Returns      false if a limit could not be set; the reason has been written. Those of earlier devices then hold.
+ * The driver may never return. Call it by hami_patience(), in which it names its steps.
  */
 bool hami_driver_limit(const char *driver_root, const char *folder, const struct hami_limit *limits, int count);
 

@@ -1,7 +1,7 @@
 /*
  * Let the driver limit a container's device memory: an OCI hook of the kind `createRuntime`.
  *
- *     hami-limit-hook [--driver-root FOLDER] [--proc FOLDER] [--cgroup FOLDER] UUID=BYTES...
+ *     hami-limit-hook [--driver-root FOLDER] [--proc FOLDER] [--cgroup FOLDER] [--timeout SECONDS] UUID=BYTES...
  *
  * A container runtime runs it on the host, before the container's first instruction, with the container's state on stdin. Each
  * failure ends it with status 1 and one sentence, so that the runtime does not start the container. The limits end with the cgroup.
@@ -15,13 +15,15 @@
 #include "cgroup.h"
 #include "driver.h"
 #include "message.h"
+#include "patience.h"
 #include "state.h"
 
 /* A longer one is no device's. */
-enum { UUID_BYTES_MAX = 95, DEVICES_MAX = 64 };
+enum { UUID_BYTES_MAX = 95, DEVICES_MAX = 64, TIMEOUT_SECONDS_MAX = 3600 };
 
 struct arguments {
-    const char *driver_root, *proc, *cgroup;
+    const char *driver_root, *proc, *cgroup, *timeout;
+    unsigned timeout_seconds;
     int count;
     struct hami_limit limits[DEVICES_MAX];
 };
@@ -51,7 +53,20 @@ static const char **option(struct arguments *arguments, const char *name)
         return &arguments->driver_root;
     if (strcmp(name, "--proc") == 0)
         return &arguments->proc;
+    if (strcmp(name, "--timeout") == 0)
+        return &arguments->timeout;
     return strcmp(name, "--cgroup") == 0 ? &arguments->cgroup : NULL;
+}
+
+static bool read_timeout(const char *text, unsigned *seconds)
+{
+    *seconds = 0;
+    for (const char *next = text; *next; next++) {
+        *seconds = *seconds * 10 + (unsigned)(*next - '0');
+        if (*next < '0' || *next > '9' || *seconds > TIMEOUT_SECONDS_MAX)
+            return hami_fail("--timeout %s: it must be 1 to %d seconds", text, TIMEOUT_SECONDS_MAX);
+    }
+    return *seconds > 0 || hami_fail("--timeout %s: it must be 1 to %d seconds", text, TIMEOUT_SECONDS_MAX);
 }
 
 static bool read_arguments(int count, char **given, struct arguments *arguments)
@@ -60,7 +75,7 @@ static bool read_arguments(int count, char **given, struct arguments *arguments)
         const char **value = option(arguments, given[index]);
 
         if (value && ++index == count)
-            return hami_fail("%s has no value, which is a folder", given[index - 1]);
+            return hami_fail("%s has no value", given[index - 1]);
         if (value) {
             *value = given[index];
             continue;
@@ -71,6 +86,8 @@ static bool read_arguments(int count, char **given, struct arguments *arguments)
             return hami_fail("argument %s: a limit is a device's UUID=BYTES, with 1 to 2^64-2 bytes", given[index]);
         arguments->count++;
     }
+    if (!read_timeout(arguments->timeout, &arguments->timeout_seconds))
+        return false;
     return arguments->count > 0 || hami_fail("no device: give a device's UUID=BYTES for each limit");
 }
 
@@ -107,15 +124,28 @@ static bool read_pid(int *pid)
     return !problem || hami_fail("the container's state on stdin: %s; it must be that of a runtime, with the pid", problem);
 }
 
+struct work {
+    const struct arguments *arguments;
+    const char *folder;
+};
+
+static bool limit(const void *argument)
+{
+    const struct work *work = argument;
+
+    return hami_driver_limit(work->arguments->driver_root, work->folder, work->arguments->limits, work->arguments->count);
+}
+
 int main(int count, char **given)
 {
-    struct arguments arguments = {.driver_root = "/", .proc = "/proc", .cgroup = "/sys/fs/cgroup"};
+    struct arguments arguments = {.driver_root = "/", .proc = "/proc", .cgroup = "/sys/fs/cgroup", .timeout = "20"};
     char folder[PATH_MAX];
+    const struct work work = {&arguments, folder};
     int pid;
 
     return read_arguments(count, given, &arguments) && read_pid(&pid) &&
                    hami_cgroup_folder(pid, arguments.proc, arguments.cgroup, folder) &&
-                   hami_driver_limit(arguments.driver_root, folder, arguments.limits, arguments.count)
+                   hami_patience(limit, &work, arguments.timeout_seconds)
                ? 0
                : 1;
 }

@@ -47,17 +47,31 @@ class HookNode:
         variables = {"PATH": os.environ["PATH"], "ASAN_OPTIONS": "detect_leaks=0"}
         return {**variables, "FAKE_DRIVER_DIR": str(self.driver.folder), **self.cgroups.variables("/")}
 
-    def run(self, *arguments: str, state: bytes, root: str = "driver") -> subprocess.CompletedProcess[bytes]:
-        """Run the hook as a container runtime does."""
+    def command(self, *arguments: str, root: str = "driver") -> list[str]:
+        """Return the command line of the hook with *arguments* and the node's folders."""
         places = ("--driver-root", self.folder / root, "--proc", self.folder / "proc", "--cgroup", self.cgroups.root)
-        command = [str(word) for word in (self.build / "hami-limit-hook", *places, *arguments)]
+        return [str(word) for word in (self.build / "hami-limit-hook", *places, *arguments)]
+
+    def start(self, *arguments: str, state: bytes, **variables: str) -> "subprocess.Popen[bytes]":
+        """Start the hook, and give it the state."""
+        process = subprocess.Popen(self.command(*arguments), env=self.environment() | variables, stdin=subprocess.PIPE)
+        assert process.stdin is not None
+        process.stdin.write(state)
+        process.stdin.close()
+        return process
+
+    def run(
+        self, *arguments: str, state: bytes, root: str = "driver", **variables: str
+    ) -> subprocess.CompletedProcess[bytes]:
+        """Run the hook as a container runtime does."""
+        command = self.command(*arguments, root=root)
         return subprocess.run(
-            command, input=state, env=self.environment(), capture_output=True, check=False, timeout=60
+            command, input=state, env=self.environment() | variables, capture_output=True, check=False, timeout=60
         )
 
-    def fail(self, arguments: Sequence[str], state: bytes, root: str = "driver") -> str:
+    def fail(self, arguments: Sequence[str], state: bytes, root: str = "driver", **variables: str) -> str:
         """Run the hook, and return the one sentence with which it fails."""
-        done = self.run(*arguments, state=state, root=root)
+        done = self.run(*arguments, state=state, root=root, **variables)
         assert (1, b"") == (done.returncode, done.stdout), done
         [line] = done.stderr.decode().splitlines()
         assert line.startswith("hami-limit-hook: ")

@@ -3,6 +3,8 @@ The hook lets the driver limit a container, or fails with one sentence and the c
 """
 
 import json
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -225,6 +227,70 @@ def _is_refused(text: str) -> bool:
         return True
     pids = [value for name, value in members if name == "pid"]
     return len(pids) != 1 or type(pids[0]) is not int or not 1 <= pids[0] < 2**31
+
+
+STEPS = {
+    "load": "loading libnvidia-ml.so.1",
+    "nvmlInit_v2": "nvmlInit_v2",
+    "nvmlDeviceGetHandleByUUID": "nvmlDeviceGetHandleByUUID",
+    "nvmlDeviceSetMemoryLimits_v1": "nvmlDeviceSetMemoryLimits_v1",
+    "nvmlErrorString": "nvmlErrorString",
+    "nvmlShutdown": "nvmlShutdown",
+}
+"""Where a driver may hang, and how the hook calls it."""
+
+
+@pytest.fixture
+def hanging(node: HookNode) -> HookNode:
+    """A node whose NVML hangs in the function that HANGING_NVML names."""
+    link = node.folder / "driver/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"
+    link.unlink()
+    link.symlink_to(node.build / "hanging_nvml/libnvidia-ml.so.1")
+    return node
+
+
+@pytest.mark.parametrize("leaves", ["0", "1"], ids=["killable", "unkillable"])
+@pytest.mark.parametrize("function", STEPS)
+def test_driver_that_hangs_keeps_the_container_from_starting(hanging: HookNode, function: str, leaves: str) -> None:
+    """In time, with a sentence that names the step, also if something of the call lives on with the hook's files."""
+    began = time.monotonic()
+    message = hanging.fail(["--timeout", "1", *LIMIT], STATE, HANGING_NVML=function, HANGING_NVML_LEAVES=leaves)
+
+    assert f"the driver did not return from {STEPS[function]} within 1 s" in message
+    assert time.monotonic() - began < 20
+
+
+def test_child_that_waits_for_the_driver_ends_with_the_hook(hanging: HookNode) -> None:
+    """A runtime may kill the hook first, and leaves no process behind."""
+    process = hanging.start("--timeout", "60", *LIMIT, state=STATE, HANGING_NVML="nvmlInit_v2")
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    _wait(lambda: children.read_text() != "")
+    child = Path(f"/proc/{children.read_text().split()[0]}/stat")
+    process.kill()
+    process.wait()
+
+    _wait(lambda: not child.exists() or ") Z " in child.read_text())
+
+
+def _wait(is_met: Callable[[], bool]) -> None:
+    """Wait up to ten seconds until something is."""
+    until = time.monotonic() + 10
+    while not is_met():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_driver_that_ends_its_caller_keeps_the_container_from_starting(hanging: HookNode) -> None:
+    """A library that crashes is no limit."""
+    message = hanging.fail(LIMIT, STATE, HANGING_NVML="nvmlInit_v2", HANGING_NVML_DIES="1")
+
+    assert message.startswith("the driver ended the process in nvmlInit_v2")
+
+
+@pytest.mark.parametrize("timeout", ["", "0", "-1", "1s", "3601", "99999999999"])
+def test_timeout_that_is_none_is_refused(node: HookNode, timeout: str) -> None:
+    """The hook never waits for ever."""
+    assert f"--timeout {timeout}: it must be 1 to 3600 seconds" in node.fail(["--timeout", timeout, *LIMIT], STATE)
 
 
 @pytest.mark.skipif(bool(SANITIZER), reason="a sanitizer needs its runtime")

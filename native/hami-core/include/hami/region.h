@@ -35,14 +35,14 @@ enum hami_wait_reason {
 };
 
 /* What no hook reaches. */
-enum hami_unreached {
+enum hami_unhooked_load {
     HAMI_OTHER_NAMESPACE, /* a library that is opened in another namespace of the dynamic linker */
     HAMI_SECOND_DRIVER    /* a second copy of the driver */
 };
 
 /*
- * HAMi calls the fourth word `offset` and never writes it. Here `expected` is what a context that is being made is expected to take,
- * plus 1; 0 for none. HAMi leaves the last three words unused. Here the first of them is the number of contexts that `context` is
+ * HAMi calls the fourth word `offset` and never writes it. Here `expected` is what a context of the process takes, or one that is
+ * being made is expected to take, plus 1; 0 for none. HAMi leaves the last three words unused. Here the first of them is the number of contexts that `context` is
  * for. In the first slot `peak` is the most that the container's processes have used together. `waits` of the first slot's devices
  * 2r and 2r + 1 is about reason r: the nanoseconds of all waits; and how many there were (upper half) and the microseconds of the
  * longest (lower).
@@ -85,15 +85,15 @@ struct hami_slot {
 /*
  * glibc's process-shared semaphore. This library initialises both for older programs and waits on neither. glibc leaves the rest
  * unused. Here `is_replacing` of the first one is 1 while a process replaces the list of devices. `records` is HAMI_REGION_RECORDS in
- * the first semaphore of a region in which `peak`, `waits`, `waiting`, `waited`, `waited_ns` and that semaphore's `unreached` are
- * kept; in any other they mean nothing. `unreached` is how often programs opened something in another namespace (upper half) and
+ * the first semaphore of a region in which `peak`, `waits`, `waiting`, `waited`, `waited_ns` and that semaphore's `unhooked_loads` are
+ * kept; in any other they mean nothing. `unhooked_loads` is how often programs opened something in another namespace (upper half) and
  * used a second driver (lower half).
  */
 struct hami_semaphore {
     uint64_t value;
     int32_t shared;
     _Atomic int32_t is_replacing;
-    _Atomic uint64_t unreached;
+    _Atomic uint64_t unhooked_loads;
     uint64_t records;
 };
 
@@ -168,7 +168,7 @@ HAMI_OFFSET_IS(hami_device_use, sm, 16);
 HAMI_OFFSET_IS(hami_device_use, waiting, 24);
 HAMI_OFFSET_IS(hami_device_use, waited, 32);
 HAMI_OFFSET_IS(hami_device_use, waited_ns, 40);
-HAMI_OFFSET_IS(hami_semaphore, unreached, 16);
+HAMI_OFFSET_IS(hami_semaphore, unhooked_loads, 16);
 HAMI_OFFSET_IS(hami_semaphore, records, 24);
 
 #endif

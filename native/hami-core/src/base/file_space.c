@@ -2,9 +2,16 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "log.h"
+#include "options.h"
 
 /* Source: POSIX and Linux, stat: st_blocks counts units of 512 bytes, whatever the file system's block is. */
 enum { STAT_BLOCK_BYTES = 512 };
@@ -57,7 +64,7 @@ bool hami_file_allocate(int file, off_t bytes)
     return write_zeros(file, status.st_size, bytes);
 }
 
-int hami_file_open_shared(const char *path, off_t bytes)
+static int open_shared(const char *path, off_t bytes)
 {
     struct stat status;
     int problem = EINVAL;
@@ -75,4 +82,22 @@ int hami_file_open_shared(const char *path, off_t bytes)
     close(file);
     errno = problem;
     return -1;
+}
+
+void *hami_file_map_beside_region(const char *suffix, size_t bytes, const char *consequence)
+{
+    char path[PATH_MAX];
+    void *address = MAP_FAILED;
+    int file = -1;
+
+    errno = ENAMETOOLONG;
+    if (snprintf(path, sizeof(path), "%s%s", hami_options()->region_path, suffix) < (int)sizeof(path))
+        file = open_shared(path, (off_t)bytes);
+    if (file >= 0)
+        address = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (address == MAP_FAILED)
+        hami_log(HAMI_LOG_WARNING, "%s: cannot be used: %s; %s", path, strerror(errno), consequence);
+    if (file >= 0)
+        close(file);
+    return address == MAP_FAILED ? NULL : address;
 }

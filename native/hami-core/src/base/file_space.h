@@ -8,6 +8,7 @@
 #define HAMI_FILE_SPACE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <sys/types.h>
 
 /*
@@ -18,9 +19,9 @@
 bool hami_file_allocate(int file, off_t bytes);
 
 /*
- * Open a file that all users of the container share, made if necessary, with at least so many bytes. Never shortened, so mappings of
- * other processes stay valid. Returns -1, with errno, if it cannot be used.
+ * Map the file `<region><suffix>`, which all users of the container share, made if necessary, with at least so many bytes. Never
+ * shortened, so mappings of other processes stay valid. Returns NULL, and says that with its consequence, if it cannot be used.
  */
-int hami_file_open_shared(const char *path, off_t bytes);
+void *hami_file_map_beside_region(const char *suffix, size_t bytes, const char *consequence);
 
 #endif

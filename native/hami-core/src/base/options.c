@@ -219,7 +219,7 @@ static void parse_ignored(const char *variable, hami_option_ignored *value, int 
     (void)fallback;
 }
 
-static void hold_policy(hami_option_policy *policy)
+static void keep_stricter_policy(hami_option_policy *policy)
 {
     const char *text = in_file("GPU_CORE_UTILIZATION_POLICY");
     hami_option_policy given = text && !strcasecmp(text, "force")     ? HAMI_POLICY_FORCE
@@ -233,7 +233,7 @@ static void hold_policy(hami_option_policy *policy)
 }
 
 /* Undo what the environment must not change beside a limits file. */
-static void hold_to_file(struct hami_options *options)
+static void obey_file(struct hami_options *options)
 {
     const char *path = in_file("CUDA_DEVICE_MEMORY_SHARED_CACHE");
 
@@ -244,7 +244,7 @@ static void hold_to_file(struct hami_options *options)
         complain_at(HAMI_LOG_WARNING, "CUDA_DEVICE_MEMORY_SHARED_CACHE is ignored: %s has %s", hami_limits_path(), path);
     if (path)
         options->region_path = path;
-    hold_policy(&options->utilization_policy);
+    keep_stricter_policy(&options->utilization_policy);
     if (granted->state == HAMI_LIMITS_UNUSABLE)
         complain_at(HAMI_LOG_ERROR, "%s cannot be used: %s: nothing can be allocated", hami_limits_path(), granted->problem);
 }
@@ -256,7 +256,7 @@ void hami_options_parse(struct hami_options *options, const struct hami_limits_f
 #include "options.def"
 #undef OPTION
     if (granted->state != HAMI_LIMITS_MISSING)
-        hold_to_file(options);
+        obey_file(options);
     else if (is_secure())
         options->is_disabled = true;
     if (is_secure())

@@ -22,7 +22,7 @@
 
 _Atomic bool hami_deep_binding_is_expected;
 static _Atomic long first_object = -1;          /* the place of the first that may be bound deeply, as dl_iterate_phdr() counts */
-static _Atomic unsigned long long settled_adds; /* how many objects had been loaded when references were changed last */
+static _Atomic unsigned long long rebound_adds; /* how many objects had been loaded when references were changed last */
 
 /* Which objects there are. */
 
@@ -149,7 +149,7 @@ static bool find_replacement(const char *name, struct replacement *found)
     else if (strcmp(name, "dlmopen") == 0)
         *found = (struct replacement){hami_libc_dlmopen(), (void *)dlmopen};
     else if ((strncmp(name, "cu", 2) == 0 || strncmp(name, "nvml", 4) == 0) && (row = hami_hook_of_symbol(name)))
-        *found = (struct replacement){__atomic_load_n(row->real, __ATOMIC_RELAXED), row->hook};
+        *found = (struct replacement){hami_hook_real(row), row->hook};
     else
         return false;
     return found->real != NULL;
@@ -196,7 +196,7 @@ static void change_if_hooked(const struct object *object, const ElfW(Rela) *refe
         change_reference(object, place, found.hook);
 }
 
-static int settle_object(struct dl_phdr_info *info, size_t size, void *place)
+static int rebind_object(struct dl_phdr_info *info, size_t size, void *place)
 {
     struct object object;
 
@@ -213,14 +213,15 @@ static int settle_object(struct dl_phdr_info *info, size_t size, void *place)
     return 0;
 }
 
-void hami_deep_binding_settle(void)
+void hami_deep_binding_rebind(void)
 {
     unsigned long long adds = 0;
     long place = 0;
 
     dl_iterate_phdr(read_adds, &adds);
-    if (atomic_exchange(&settled_adds, adds) == adds)
+    if (atomic_exchange(&rebound_adds, adds) == adds)
         return;
-    hami_hooks_find_all();
-    dl_iterate_phdr(settle_object, &place);
+    hami_hooks_find(HAMI_LIBRARY_CUDA);
+    hami_hooks_find(HAMI_LIBRARY_NVML);
+    dl_iterate_phdr(rebind_object, &place);
 }

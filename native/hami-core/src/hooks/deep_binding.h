@@ -20,6 +20,6 @@ extern _Atomic bool hami_deep_binding_is_expected;
 void hami_deep_binding_expect(void);
 
 /* Change the references of the objects that were loaded since hami_deep_binding_expect(). */
-void hami_deep_binding_settle(void);
+void hami_deep_binding_rebind(void);
 
 #endif

@@ -10,24 +10,23 @@ CUcontext hami_current_context(void)
 {
     CUcontext context = NULL;
 
-    if (hami_real.cuCtxGetCurrent)
-        HAMI_INSIDE(hami_real.cuCtxGetCurrent(&context));
+    HAMI_INSIDE(hami_real.cuCtxGetCurrent(&context));
     return context;
 }
 
 bool hami_is_capturing(CUstream stream, bool is_per_thread)
 {
-    __typeof__(&cuStreamIsCapturing) ask =
-        is_per_thread && hami_real.cuStreamIsCapturing_ptsz ? hami_real.cuStreamIsCapturing_ptsz : hami_real.cuStreamIsCapturing;
+    __typeof__(&cuStreamIsCapturing) ask = is_per_thread && HAMI_HAS(hami_real.cuStreamIsCapturing_ptsz)
+                                               ? hami_real.cuStreamIsCapturing_ptsz
+                                               : hami_real.cuStreamIsCapturing;
     CUstreamCaptureStatus status;
 
-    return ask && HAMI_INSIDE(ask(stream, &status)) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
+    return HAMI_INSIDE(ask(stream, &status)) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
 static int exchange_capture_mode(int mode)
 {
-    if (hami_real.cuThreadExchangeStreamCaptureMode)
-        HAMI_INSIDE(hami_real.cuThreadExchangeStreamCaptureMode(&mode));
+    HAMI_INSIDE(hami_real.cuThreadExchangeStreamCaptureMode(&mode));
     return mode;
 }
 

@@ -8,27 +8,40 @@
 #include <string.h>
 
 #include "dlsym.h"
-#include "entry.h"
+#include "objects.h"
 
-enum { BUCKETS = 2048 };
+enum { BUCKETS = 512 };
 
-_Static_assert(HAMI_HOOKS * 2 < BUCKETS, "the hash tables are at most half full");
+_Static_assert(HAMI_HOOKS * 2 < BUCKETS, "the hash table is at most half full");
 
-struct hami_real hami_real;
+#define MISSING_CUDA(symbol, ...) .symbol = (void *)hami_missing_cuda,
+#define MISSING_NVML(symbol) .symbol = (void *)hami_missing_nvml,
+struct hami_real hami_real = {
+#define HOOK MISSING_CUDA
+#include "hooks_cuda.def"
+#undef HOOK
+#define HOOK MISSING_NVML
+#include "hooks_nvml.def"
+#undef HOOK
+    HAMI_CALLED_CUDA(MISSING_CUDA) HAMI_CALLED_NVML(MISSING_NVML)};
+#undef MISSING_NVML
+#undef MISSING_CUDA
+
 _Thread_local int hami_inside;
 
-#define HOOK_CUSTOM(...)
-#define HOOK_FORWARD(symbol, ...) void *hami_forward_##symbol;
-#include "hooks_cuda.def"
-#include "hooks_nvml.def"
-#undef HOOK_FORWARD
-#undef HOOK_CUSTOM
+CUresult hami_missing_cuda(void)
+{
+    return CUDA_ERROR_NOT_FOUND;
+}
 
-/* Hash tables of row numbers plus one; 0 is an empty bucket. */
-static uint16_t by_symbol[BUCKETS], by_name[BUCKETS];
-static uint16_t next_of_name[HAMI_HOOKS];
-static _Atomic uint16_t by_real[BUCKETS];
-static pthread_once_t symbols_once = PTHREAD_ONCE_INIT;
+nvmlReturn_t hami_missing_nvml(void)
+{
+    return NVML_ERROR_FUNCTION_NOT_FOUND;
+}
+
+/* A hash table of row numbers plus one, by name; 0 is an empty bucket. next_of_name leads to the other rows of a name. */
+static uint16_t by_name[BUCKETS], next_of_name[HAMI_HOOKS];
+static pthread_once_t names_once = PTHREAD_ONCE_INIT;
 
 static uint32_t hash_text(const char *text, size_t length)
 {
@@ -37,11 +50,6 @@ static uint32_t hash_text(const char *text, size_t length)
     for (size_t index = 0; index < length; index++)
         hash = (hash ^ (unsigned char)text[index]) * 16777619u;
     return (hash ^ hash >> 15) % BUCKETS;
-}
-
-static uint32_t hash_pointer(const void *pointer)
-{
-    return (uint32_t)((uint64_t)(uintptr_t)pointer * 0x9e3779b97f4a7c15u >> 40) % BUCKETS;
 }
 
 static bool is_per_thread_symbol(const char *symbol, size_t length)
@@ -67,59 +75,47 @@ static bool has_name(const struct hami_hook_row *row, const char *name, size_t l
     return strncmp(row->symbol, name, length) == 0 && name_length(row->symbol) == length;
 }
 
-static void index_symbol(uint16_t row)
+/* Return the bucket of a name, which may be empty. */
+static uint16_t *bucket_of(const char *name, size_t length)
 {
-    const char *symbol = hami_hook_rows[row].symbol;
-    size_t length = name_length(symbol);
-    uint32_t bucket = hash_text(symbol, strlen(symbol));
+    uint32_t bucket = hash_text(name, length);
 
-    while (by_symbol[bucket])
+    while (by_name[bucket] && !has_name(&hami_hook_rows[by_name[bucket] - 1], name, length))
         bucket = (bucket + 1) % BUCKETS;
-    by_symbol[bucket] = (uint16_t)(row + 1);
-    if (hami_hook_rows[row].library != HAMI_LIBRARY_CUDA)
-        return;
-    bucket = hash_text(symbol, length);
-    while (by_name[bucket] && !has_name(&hami_hook_rows[by_name[bucket] - 1], symbol, length))
-        bucket = (bucket + 1) % BUCKETS;
-    next_of_name[row] = by_name[bucket];
-    by_name[bucket] = (uint16_t)(row + 1);
+    return &by_name[bucket];
 }
 
-static void index_symbols(void)
+static void index_names(void)
 {
-    for (uint16_t row = 0; row < HAMI_HOOKS; row++)
-        index_symbol(row);
+    for (uint16_t row = 0; row < HAMI_HOOKS; row++) {
+        const char *symbol = hami_hook_rows[row].symbol;
+        uint16_t *bucket = bucket_of(symbol, name_length(symbol));
+
+        next_of_name[row] = *bucket;
+        *bucket = (uint16_t)(row + 1);
+    }
+}
+
+/* Return the number plus one of the last row of a name. */
+static uint16_t rows_of_name(const char *name, size_t length)
+{
+    pthread_once(&names_once, index_names);
+    return *bucket_of(name, length);
 }
 
 const struct hami_hook_row *hami_hook_of_symbol(const char *symbol)
 {
-    pthread_once(&symbols_once, index_symbols);
-    for (uint32_t bucket = hash_text(symbol, strlen(symbol)); by_symbol[bucket]; bucket = (bucket + 1) % BUCKETS) {
-        const struct hami_hook_row *row = &hami_hook_rows[by_symbol[bucket] - 1];
-
-        if (strcmp(row->symbol, symbol) == 0)
-            return row;
-    }
+    for (uint16_t number = rows_of_name(symbol, name_length(symbol)); number; number = next_of_name[number - 1])
+        if (strcmp(hami_hook_rows[number - 1].symbol, symbol) == 0)
+            return &hami_hook_rows[number - 1];
     return NULL;
-}
-
-/* Return the number plus one of the last row of a name. next_of_name leads to the other rows. */
-static uint16_t rows_of_name(const char *name)
-{
-    size_t length = strlen(name);
-    uint32_t bucket = hash_text(name, length);
-
-    pthread_once(&symbols_once, index_symbols);
-    while (by_name[bucket] && !has_name(&hami_hook_rows[by_name[bucket] - 1], name, length))
-        bucket = (bucket + 1) % BUCKETS;
-    return by_name[bucket];
 }
 
 const struct hami_hook_row *hami_hook_of_name(const char *name, int version, bool is_per_thread)
 {
     const struct hami_hook_row *best[2] = {NULL, NULL};
 
-    for (uint16_t number = rows_of_name(name); number; number = next_of_name[number - 1]) {
+    for (uint16_t number = rows_of_name(name, strlen(name)); number; number = next_of_name[number - 1]) {
         const struct hami_hook_row *row = &hami_hook_rows[number - 1];
         const struct hami_hook_row **newest = &best[is_per_thread_symbol(row->symbol, strlen(row->symbol))];
 
@@ -131,30 +127,16 @@ const struct hami_hook_row *hami_hook_of_name(const char *name, int version, boo
 
 const struct hami_hook_row *hami_hook_of_answer(const char *name, const void *function)
 {
-    uint16_t number;
-
-    for (number = rows_of_name(name); number; number = next_of_name[number - 1]) {
+    for (uint16_t number = rows_of_name(name, strlen(name)); number; number = next_of_name[number - 1]) {
         const struct hami_hook_row *row = &hami_hook_rows[number - 1];
 
         if (row->hook == function || hami_hook_real(row) == function)
             return row;
     }
-    for (uint32_t bucket = hash_pointer(function); (number = atomic_load(&by_real[bucket])); bucket = (bucket + 1) % BUCKETS)
-        if (*hami_hook_rows[number - 1].real == function)
-            return &hami_hook_rows[number - 1];
+    for (uint16_t row = 0; row < HAMI_HOOKS; row++)
+        if (hami_hook_real(&hami_hook_rows[row]) == function)
+            return &hami_hook_rows[row];
     return NULL;
-}
-
-/* Several threads may do this at once: each finds the row in its bucket, or puts it there. */
-static void index_real(uint16_t row)
-{
-    uint32_t bucket = hash_pointer(*hami_hook_rows[row].real);
-    uint16_t there = 0;
-
-    while (!atomic_compare_exchange_strong(&by_real[bucket], &there, (uint16_t)(row + 1)) && there != row + 1) {
-        bucket = (bucket + 1) % BUCKETS;
-        there = 0;
-    }
 }
 
 static const char *const library_names[] = {"libcuda.so.1", "libnvidia-ml.so.1"};
@@ -173,7 +155,7 @@ static void note_code(int library, const void *function)
     const ElfW(Phdr) *segments;
     Dl_info info;
 
-    if (!function || !dladdr(function, &info))
+    if (!HAMI_HAS(function) || !dladdr(function, &info))
         return;
     start = (uintptr_t)info.dli_fbase;
     segments = (const ElfW(Phdr) *)(start + ((const ElfW(Ehdr) *)start)->e_phoff);
@@ -202,21 +184,17 @@ bool hami_is_driver_code(enum hami_library library, const void *address)
 static void fill(enum hami_library library, const char *symbol, void **real)
 {
     void *found = hami_real_dlsym(atomic_load(&handles[library]), symbol);
-    void *empty = NULL;
+    void *missing = library == HAMI_LIBRARY_CUDA ? (void *)hami_missing_cuda : (void *)hami_missing_nvml;
 
     if (found && !is_code_of(OWN_CODE, found))
-        __atomic_compare_exchange_n(real, &empty, found, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+        __atomic_compare_exchange_n(real, &missing, found, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
 }
 
 static void fill_rows(enum hami_library library)
 {
-    for (uint16_t row = 0; row < HAMI_HOOKS; row++) {
-        if (hami_hook_rows[row].library != library || hami_hook_rows[row].is_forward)
-            continue;
-        fill(library, hami_hook_rows[row].symbol, hami_hook_rows[row].real);
-        if (library == HAMI_LIBRARY_CUDA && *hami_hook_rows[row].real)
-            index_real(row);
-    }
+    for (uint16_t row = 0; row < HAMI_HOOKS; row++)
+        if (hami_hook_rows[row].library == library)
+            fill(library, hami_hook_rows[row].symbol, hami_hook_rows[row].real);
 }
 
 static void fill_called(enum hami_library library)
@@ -234,13 +212,28 @@ static void fill_called(enum hami_library library)
 #undef FILL_CUDA
 }
 
-static bool look_up(enum hami_library library, int mode)
+/*
+ * Open the driver's library. A program that is linked to one of another version (libcuda.so.570) has its other functions from there,
+ * so a call of a hook uses that one. A lookup loads nothing.
+ */
+static void *open_library(enum hami_library library, bool is_call)
+{
+    const char *name = library_names[library], *other;
+    void *handle = dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
+
+    if (handle || !is_call)
+        return handle;
+    other = hami_object_file(name, strlen(name) - strlen(".1"));
+    return dlopen(other ? other : name, RTLD_LAZY);
+}
+
+static bool look_up(enum hami_library library, bool is_call)
 {
     void *handle;
 
     if (atomic_load_explicit(&hami_is_loaded[library], memory_order_acquire))
         return true;
-    handle = dlopen(library_names[library], RTLD_LAZY | mode);
+    handle = open_library(library, is_call);
     if (!handle)
         return false;
     atomic_store(&handles[library], handle);
@@ -253,62 +246,17 @@ static bool look_up(enum hami_library library, int mode)
 
 bool hami_hooks_load(enum hami_library library)
 {
-    return look_up(library, 0);
+    return look_up(library, true);
 }
 
 bool hami_hooks_find(enum hami_library library)
 {
-    return look_up(library, RTLD_NOLOAD);
+    return look_up(library, false);
 }
 
 void *hami_hook_real(const struct hami_hook_row *row)
 {
-    static _Atomic bool is_sought[HAMI_HOOKS];
-    _Atomic bool *sought = &is_sought[row - hami_hook_rows];
+    void *real = __atomic_load_n(row->real, __ATOMIC_RELAXED);
 
-    if (row->is_forward && !atomic_load_explicit(sought, memory_order_acquire)) {
-        fill(row->library, row->symbol, row->real);
-        atomic_store_explicit(sought, true, memory_order_release);
-    }
-    return __atomic_load_n(row->real, __ATOMIC_RELAXED);
-}
-
-void hami_hooks_find_all(void)
-{
-    const bool is_here[] = {hami_hooks_find(HAMI_LIBRARY_CUDA), hami_hooks_find(HAMI_LIBRARY_NVML)};
-
-    for (int row = 0; row < HAMI_HOOKS; row++)
-        if (is_here[hami_hook_rows[row].library])
-            hami_hook_real(&hami_hook_rows[row]);
-}
-
-static CUresult no_cuda_function(void)
-{
-    return CUDA_ERROR_NOT_FOUND;
-}
-
-static nvmlReturn_t no_nvml_function(void)
-{
-    return NVML_ERROR_FUNCTION_NOT_FOUND;
-}
-
-void *hami_forward_target(void **real)
-{
-    const struct hami_hook_row *row = hami_hook_rows;
-    void *found;
-
-    while (row->real != real)
-        row++;
-    found = hami_hooks_load(row->library) ? hami_hook_real(row) : NULL;
-    if (found)
-        return found;
-    return row->library == HAMI_LIBRARY_CUDA ? (void *)no_cuda_function : (void *)no_nvml_function;
-}
-
-/* The one NVML function that returns text, and so cannot return an error code. */
-HAMI_EXPORT const char *nvmlErrorString(nvmlReturn_t result)
-{
-    __typeof__(&nvmlErrorString) real = HAMI_REAL_NVML(nvmlErrorString);
-
-    return real ? real(result) : "NVML is not installed";
+    return HAMI_HAS(real) ? real : NULL;
 }

@@ -1,9 +1,9 @@
 /*
  * The driver's own functions, and the hooks that stand in for them.
  *
- * The rows of hooks_cuda.def and hooks_nvml.def define an enumeration, pointers to the real functions (typed for HOOK_CUSTOM) and,
- * in entry.S, the bodies of the hooks that only forward. Real functions are looked up once the driver's library is in the process.
- * A call of a function that the driver lacks returns CUDA_ERROR_NOT_FOUND or NVML_ERROR_FUNCTION_NOT_FOUND; it never jumps to NULL.
+ * The rows of hooks_cuda.def and hooks_nvml.def define typed pointers to the real functions, which are looked up once the driver's
+ * library is in the process.
+ * A call of a function that the driver lacks returns CUDA_ERROR_NOT_FOUND or NVML_ERROR_FUNCTION_NOT_FOUND: its pointer is never NULL.
  * Locks: none; threads that look up at the same time find the same. Fork: nothing changes; the driver stays mapped.
  */
 #ifndef HAMI_HOOKS_H
@@ -17,16 +17,13 @@
 
 #define HAMI_EXPORT __attribute__((visibility("default")))
 
-enum hami_hook {
-#define HOOK_CUSTOM(symbol, ...) HAMI_HOOK_##symbol,
-#define HOOK_FORWARD HOOK_CUSTOM
+/* How many rows there are. */
+enum {
+    HAMI_HOOKS = 0
+#define HOOK(...) +1
 #include "hooks_cuda.def"
-    HAMI_HOOKS_CUDA,
-    HAMI_HOOKS_BEFORE_NVML = HAMI_HOOKS_CUDA - 1,
 #include "hooks_nvml.def"
-#undef HOOK_FORWARD
-#undef HOOK_CUSTOM
-    HAMI_HOOKS
+#undef HOOK
 };
 
 enum hami_library { HAMI_LIBRARY_CUDA, HAMI_LIBRARY_NVML };
@@ -77,41 +74,38 @@ enum hami_library { HAMI_LIBRARY_CUDA, HAMI_LIBRARY_NVML };
     X(nvmlDeviceGetUUID)
 
 struct hami_real {
-#define HOOK_CUSTOM(symbol, ...) __typeof__(&symbol) symbol;
-#define HOOK_FORWARD(...)
+#define HOOK(symbol, ...) __typeof__(&symbol) symbol;
 #define HAMI_CALLED(symbol) __typeof__(&symbol) symbol;
 #include "hooks_cuda.def"
 #include "hooks_nvml.def"
     HAMI_CALLED_CUDA(HAMI_CALLED)
     HAMI_CALLED_NVML(HAMI_CALLED)
 #undef HAMI_CALLED
-#undef HOOK_FORWARD
-#undef HOOK_CUSTOM
+#undef HOOK
 };
 
 /*
- * Pointers to the real functions; NULL for those that the driver lacks. hami_hooks_load() and hami_hooks_find() fill them before
- * they set hami_is_loaded. The pointers of HOOK_FORWARD rows are elsewhere, and are filled at their first use.
+ * Pointers to the real functions. Those that the driver lacks, and all before they are looked up, point to a function that says
+ * so. hami_hooks_load() and hami_hooks_find() fill them before they set hami_is_loaded.
  */
 extern struct hami_real hami_real;
 
 extern _Atomic bool hami_is_loaded[2];
 
-/* The real function behind a symbol, or NULL. Loads the driver's library if necessary. */
-#define HAMI_REAL(library, symbol)                                                                                         \
-    (__builtin_expect(atomic_load_explicit(&hami_is_loaded[library], memory_order_acquire), 1) || hami_hooks_load(library) \
-         ? hami_real.symbol                                                                                                \
-         : NULL)
+/* The real function behind a symbol. Loads the driver's library if necessary. */
+#define HAMI_REAL(library, symbol)                                                                       \
+    ((void)(__builtin_expect(atomic_load_explicit(&hami_is_loaded[library], memory_order_acquire), 1) || \
+            hami_hooks_load(library)),                                                                   \
+     hami_real.symbol)
 #define HAMI_REAL_CUDA(symbol) HAMI_REAL(HAMI_LIBRARY_CUDA, symbol)
 #define HAMI_REAL_NVML(symbol) HAMI_REAL(HAMI_LIBRARY_NVML, symbol)
 
-/* The body of a CUDA hook that calls the driver with its own arguments and passes the result to `settle`. */
-#define HAMI_SETTLE(symbol, settle, ...)                                  \
-    do {                                                                  \
-        __typeof__(&symbol) real_ = HAMI_REAL_CUDA(symbol);               \
-                                                                          \
-        return real_ ? settle(real_(__VA_ARGS__)) : CUDA_ERROR_NOT_FOUND; \
-    } while (0)
+/* What stands in for functions that a library lacks. They ignore their arguments. */
+CUresult hami_missing_cuda(void);
+nvmlReturn_t hami_missing_nvml(void);
+
+/* Whether the driver has a function, which is one of the pointers above. */
+#define HAMI_HAS(function) ((void *)(function) != (void *)hami_missing_cuda && (void *)(function) != (void *)hami_missing_nvml)
 
 /* Look up a library's functions, and load the library if it is not in the process. Returns false if it cannot be loaded. */
 bool hami_hooks_load(enum hami_library library);
@@ -119,14 +113,10 @@ bool hami_hooks_load(enum hami_library library);
 /* Do the same, but only if the library is in the process already: a lookup must not load it. */
 bool hami_hooks_find(enum hami_library library);
 
-/* Do that for both libraries, and look up the functions of all rows too. */
-void hami_hooks_find_all(void);
-
 /* One row of the tables. */
 struct hami_hook_row {
     const char *symbol;
     int since; /* 0 for NVML */
-    bool is_forward;
     enum hami_library library;
     void *hook;
     void **real;
@@ -142,9 +132,8 @@ extern const struct hami_hook_row hami_hook_rows[HAMI_HOOKS];
 const struct hami_hook_row *hami_hook_of_symbol(const char *symbol);
 
 /*
- * Find the row whose function the driver returned for `name`; NULL if there is none. Constant time. If several symbols share the
- * function, the row is the one of that name. A driver that binds to its own symbols through the dynamic linker returns the hook
- * itself.
+ * Find the row whose function the driver returned for `name`; NULL if there is none. If several symbols share the function, the
+ * row is the one of that name. A driver that binds to its own symbols through the dynamic linker returns the hook itself.
  */
 const struct hami_hook_row *hami_hook_of_answer(const char *name, const void *function);
 
@@ -156,11 +145,6 @@ const struct hami_hook_row *hami_hook_of_name(const char *name, int version, boo
 
 /* Return the driver's function behind a row, or NULL. The row's library must have been found. */
 void *hami_hook_real(const struct hami_hook_row *row);
-
-/*
- * Return the target of a HOOK_FORWARD whose pointer `real` is still NULL: the driver's function, or one that returns "not found".
- */
-void *hami_forward_target(void **real);
 
 /* Whether `address` is inside the driver's library. */
 bool hami_is_driver_code(enum hami_library library, const void *address);

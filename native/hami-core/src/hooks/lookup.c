@@ -68,7 +68,7 @@ static void note_second_driver(const struct question *question, const void *foun
         strncmp(name + 1, question->row->library == HAMI_LIBRARY_CUDA ? "libcuda.so" : "libnvidia-ml.so", 10) != 0)
         return;
     if (!atomic_exchange(&is_told, true))
-        hami_tell_unreached(HAMI_SECOND_DRIVER, info.dli_fname);
+        hami_tell_unhooked_load(HAMI_SECOND_DRIVER, info.dli_fname);
 }
 
 /* `found` is the answer of the last real lookup, so dlerror describes that lookup. */
@@ -96,10 +96,10 @@ static struct hami_lookup answer_next(const struct question *question, const voi
     return (struct hami_lookup){NULL, real_lookup};
 }
 
-HAMI_EARLY static void settle_deep_binding(void)
+HAMI_EARLY static void rebind_deeply_bound(void)
 {
     if (__builtin_expect(atomic_load_explicit(&hami_deep_binding_is_expected, memory_order_relaxed), 0))
-        hami_deep_binding_settle();
+        hami_deep_binding_rebind();
 }
 
 HAMI_EARLY struct hami_lookup hami_decide_dlsym(void *handle, const char *symbol, const void *unused, const void *caller)
@@ -107,7 +107,7 @@ HAMI_EARLY struct hami_lookup hami_decide_dlsym(void *handle, const char *symbol
     struct question question;
 
     (void)unused;
-    settle_deep_binding();
+    rebind_deeply_bound();
     if (!symbol || !begins_like_ours(symbol) || !is_asked(symbol, caller, &question))
         return (struct hami_lookup){NULL, hami_libc_dlsym()};
     if (handle == RTLD_NEXT)
@@ -119,7 +119,7 @@ HAMI_EARLY struct hami_lookup hami_decide_dlvsym(void *handle, const char *symbo
 {
     struct question question;
 
-    settle_deep_binding();
+    rebind_deeply_bound();
     if (!symbol || handle == RTLD_NEXT || !begins_like_ours(symbol) || !is_asked(symbol, caller, &question))
         return (struct hami_lookup){NULL, hami_libc_dlvsym()};
     return answer_to(&question, hami_real_dlvsym(handle, symbol, version));
@@ -139,7 +139,7 @@ HAMI_EARLY struct hami_lookup hami_decide_dlmopen(long link_namespace, const cha
 {
     (void)caller;
     if (link_namespace != LM_ID_BASE)
-        hami_tell_unreached(HAMI_OTHER_NAMESPACE, file ? file : "the program");
+        hami_tell_unhooked_load(HAMI_OTHER_NAMESPACE, file ? file : "the program");
     else if (mode & RTLD_DEEPBIND)
         hami_deep_binding_expect();
     return (struct hami_lookup){NULL, hami_libc_dlmopen()};
@@ -163,7 +163,7 @@ static void *hook_for(void *found, const char *name, int version, cuuint64_t fla
     if (row)
         return row->hook;
     row = hami_hook_of_name(name, version, flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM);
-    if (!row || row->is_forward || !hami_hook_real(row) || version > NEWEST_KNOWN_CUDA || is_exported(found))
+    if (!row || !hami_hook_real(row) || version > NEWEST_KNOWN_CUDA || is_exported(found))
         return found;
     return row->hook;
 }
@@ -187,33 +187,24 @@ static cuuint64_t per_thread_unless_chosen(cuuint64_t flags)
 HAMI_EXPORT CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version, cuuint64_t flags,
                                          CUdriverProcAddressQueryResult *status)
 {
-    __typeof__(&cuGetProcAddress_v2) real = HAMI_REAL_CUDA(cuGetProcAddress_v2);
-
-    return real ? answer_name(real(symbol, function, version, flags, status), symbol, function, version, flags)
-                : CUDA_ERROR_NOT_FOUND;
+    return answer_name(HAMI_REAL_CUDA(cuGetProcAddress_v2)(symbol, function, version, flags, status), symbol, function, version,
+                       flags);
 }
 
 HAMI_EXPORT CUresult cuGetProcAddress_v2_ptsz(const char *symbol, void **function, int version, cuuint64_t flags,
                                               CUdriverProcAddressQueryResult *status)
 {
-    __typeof__(&cuGetProcAddress_v2_ptsz) real = HAMI_REAL_CUDA(cuGetProcAddress_v2_ptsz);
-
-    return real ? answer_name(real(symbol, function, version, flags, status), symbol, function, version,
-                              per_thread_unless_chosen(flags))
-                : CUDA_ERROR_NOT_FOUND;
+    return answer_name(HAMI_REAL_CUDA(cuGetProcAddress_v2_ptsz)(symbol, function, version, flags, status), symbol, function,
+                       version, per_thread_unless_chosen(flags));
 }
 
 HAMI_EXPORT CUresult cuGetProcAddress(const char *symbol, void **function, int version, cuuint64_t flags)
 {
-    __typeof__(&cuGetProcAddress) real = HAMI_REAL_CUDA(cuGetProcAddress);
-
-    return real ? answer_name(real(symbol, function, version, flags), symbol, function, version, flags) : CUDA_ERROR_NOT_FOUND;
+    return answer_name(HAMI_REAL_CUDA(cuGetProcAddress)(symbol, function, version, flags), symbol, function, version, flags);
 }
 
 HAMI_EXPORT CUresult cuGetProcAddress_ptsz(const char *symbol, void **function, int version, cuuint64_t flags)
 {
-    __typeof__(&cuGetProcAddress_ptsz) real = HAMI_REAL_CUDA(cuGetProcAddress_ptsz);
-
-    return real ? answer_name(real(symbol, function, version, flags), symbol, function, version, per_thread_unless_chosen(flags))
-                : CUDA_ERROR_NOT_FOUND;
+    return answer_name(HAMI_REAL_CUDA(cuGetProcAddress_ptsz)(symbol, function, version, flags), symbol, function, version,
+                       per_thread_unless_chosen(flags));
 }

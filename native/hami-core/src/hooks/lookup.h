@@ -30,6 +30,6 @@ struct hami_lookup hami_decide_dlopen(const char *file, int mode, const void *un
 struct hami_lookup hami_decide_dlmopen(long link_namespace, const char *file, int mode, const void *caller);
 
 /* Counts and says what no hook reaches: `file` is about to be opened, or has a second driver. process.c supplies it. */
-extern void (*const hami_tell_unreached)(enum hami_unreached what, const char *file);
+extern void (*const hami_tell_unhooked_load)(enum hami_unhooked_load what, const char *file);
 
 #endif

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 /* glibc and musl use different names for the list. Both are weak, so that each loader accepts this library. */
 extern struct r_debug _r_debug __attribute__((weak));
@@ -120,4 +121,15 @@ static const struct link_map *after(const void *address)
 void *hami_object_definition_after(const void *address, const char *name)
 {
     return defined_from(after(address), name);
+}
+
+const char *hami_object_file(const char *name, size_t length)
+{
+    for (const struct link_map *object = first_object(); object; object = object->l_next) {
+        const char *slash = strrchr(object->l_name, '/');
+
+        if (strncmp(slash ? slash + 1 : object->l_name, name, length) == 0)
+            return object->l_name;
+    }
+    return NULL;
 }

@@ -8,6 +8,8 @@
 #ifndef HAMI_OBJECTS_H
 #define HAMI_OBJECTS_H
 
+#include <stddef.h>
+
 /*
  * Sanitizer runtimes look functions up while they start, before instrumented code may run. So the functions that such a lookup uses
  * are not instrumented, and call nothing that sanitizers intercept.
@@ -19,6 +21,9 @@
  * all. Returns NULL if there is none. Usable before any initialisation: takes no lock, allocates nothing, calls nothing.
  */
 void *hami_object_next_definition(const char *name);
+
+/* Return the file of the first object whose name begins with `length` letters of `name`; NULL if there is none. */
+const char *hami_object_file(const char *name, size_t length);
 
 /* Find the first definition outside this library in an object after the one that contains an address; NULL if there is none. */
 void *hami_object_definition_after(const void *address, const char *name);

@@ -10,8 +10,7 @@
 
 static CUresult free_again(CUdeviceptr pointer)
 {
-    if (hami_real.cuMemFree_v2)
-        HAMI_INSIDE(hami_real.cuMemFree_v2(pointer));
+    HAMI_INSIDE(hami_real.cuMemFree_v2(pointer));
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -35,11 +34,9 @@ static CUresult settle(CUresult result, CUdeviceptr pointer, struct hami_charge 
     do {                                                                                    \
         __typeof__(&symbol) real_ = HAMI_REAL_CUDA(symbol);                                 \
         struct hami_charge charge_ = {.bytes = (charged_bytes), .kind = HAMI_MEMORY_PLAIN}; \
-        int device_ = real_ && charge_.bytes && (pointer) ? hami_current_device() : -1;     \
+        int device_ = charge_.bytes && (pointer) ? hami_current_device() : -1;              \
         CUresult result_;                                                                   \
                                                                                             \
-        if (!real_)                                                                         \
-            return CUDA_ERROR_NOT_FOUND;                                                    \
         if (device_ < 0)                                                                    \
             return real_ arguments;                                                         \
         HAMI_CHANGING(device_);                                                             \
@@ -113,27 +110,25 @@ static CUresult substitute_pitched(CUresult result, CUdeviceptr *pointer, size_t
 }
 
 /* ALLOCATE for `height` rows of `width` bytes; the driver returns the distance of two rows in `*pitch`. */
-#define ALLOCATE_PITCHED(symbol, arguments, pointer, pitch, width, height, substitute)                   \
-    do {                                                                                                 \
-        __typeof__(&symbol) real_ = HAMI_REAL_CUDA(symbol);                                              \
-        int device_ = real_ && (pointer) && (pitch) && (width) && (height) ? hami_current_device() : -1; \
-        struct hami_charge charge_ = {.bytes = pitched(width, height), .device = (int16_t)device_};      \
-        CUresult result_;                                                                                \
-                                                                                                         \
-        if (!real_)                                                                                      \
-            return CUDA_ERROR_NOT_FOUND;                                                                 \
-        if (device_ < 0)                                                                                 \
-            return real_ arguments;                                                                      \
-        HAMI_CHANGING(device_);                                                                          \
-        result_ = hami_memory_charge(device_, charge_.bytes);                                            \
-        if (result_ != CUDA_SUCCESS)                                                                     \
-            return result_;                                                                              \
-        result_ = HAMI_INSIDE(real_ arguments);                                                          \
-        if (__builtin_expect(result_ == CUDA_ERROR_OUT_OF_MEMORY, 0))                                    \
-            result_ = substitute(result_, pointer, pitch, width, &charge_);                              \
-        if (result_ != CUDA_SUCCESS)                                                                     \
-            return settle(result_, 0, charge_);                                                          \
-        return settle_pitch(*(pointer), (uint64_t)*(pitch) * (height), charge_);                         \
+#define ALLOCATE_PITCHED(symbol, arguments, pointer, pitch, width, height, substitute)              \
+    do {                                                                                            \
+        __typeof__(&symbol) real_ = HAMI_REAL_CUDA(symbol);                                         \
+        int device_ = (pointer) && (pitch) && (width) && (height) ? hami_current_device() : -1;     \
+        struct hami_charge charge_ = {.bytes = pitched(width, height), .device = (int16_t)device_}; \
+        CUresult result_;                                                                           \
+                                                                                                    \
+        if (device_ < 0)                                                                            \
+            return real_ arguments;                                                                 \
+        HAMI_CHANGING(device_);                                                                     \
+        result_ = hami_memory_charge(device_, charge_.bytes);                                       \
+        if (result_ != CUDA_SUCCESS)                                                                \
+            return result_;                                                                         \
+        result_ = HAMI_INSIDE(real_ arguments);                                                     \
+        if (__builtin_expect(result_ == CUDA_ERROR_OUT_OF_MEMORY, 0))                               \
+            result_ = substitute(result_, pointer, pitch, width, &charge_);                         \
+        if (result_ != CUDA_SUCCESS)                                                                \
+            return settle(result_, 0, charge_);                                                     \
+        return settle_pitch(*(pointer), (uint64_t)*(pitch) * (height), charge_);                    \
     } while (0)
 
 HAMI_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width, size_t height,
@@ -159,8 +154,6 @@ HAMI_EXPORT CUresult cuMemAllocPitch(CUdeviceptr_v1 *pointer, unsigned int *pitc
         struct hami_charge taken_;                                                   \
         CUresult result_;                                                            \
                                                                                      \
-        if (!real_)                                                                  \
-            return CUDA_ERROR_NOT_FOUND;                                             \
         if (hami_inside || !(pointer))                                               \
             return real_(pointer);                                                   \
         result_ = HAMI_MEMORY_END(&hami_pointers, pointer, &taken_, real_(pointer)); \

@@ -98,39 +98,10 @@ static bool is_bare(unsigned int flags)
     return flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING);
 }
 
-/*
- * The body that makes an object on the current device. `arguments` are the driver's, in parentheses; it returns the object in
- * `*made`. If `is_charged`, `charged_bytes` are charged in `table`. `undo` is the driver's function that destroys the object.
- */
-#define CREATE(symbol, arguments, made, table, is_charged, charged_bytes, undo)           \
-    do {                                                                                  \
-        __typeof__(&symbol) real_ = HAMI_REAL_CUDA(symbol);                               \
-        int device_ = real_ && (is_charged) && !hami_inside ? hami_current_device() : -1; \
-        struct hami_charge charge_ = {.device = (int16_t)device_};                        \
-        CUresult result_;                                                                 \
-                                                                                          \
-        if (!real_)                                                                       \
-            return CUDA_ERROR_NOT_FOUND;                                                  \
-        if (device_ < 0)                                                                  \
-            return real_ arguments;                                                       \
-        HAMI_CHANGING(device_);                                                           \
-        charge_.bytes = (charged_bytes);                                                  \
-        result_ = hami_memory_charge(device_, charge_.bytes);                             \
-        if (result_ != CUDA_SUCCESS)                                                      \
-            return result_;                                                               \
-        result_ = HAMI_INSIDE(real_ arguments);                                           \
-        if (result_ != CUDA_SUCCESS) {                                                    \
-            hami_memory_discharge(&charge_);                                              \
-            return result_;                                                               \
-        }                                                                                 \
-        charge_.key = (uint64_t)(uintptr_t)*(made);                                       \
-        charge_.owner = (uint64_t)(uintptr_t)hami_current_context();                      \
-        if (hami_memory_remember(&(table), charge_))                                      \
-            return CUDA_SUCCESS;                                                          \
-        if (hami_real.undo)                                                               \
-            HAMI_INSIDE(hami_real.undo(*(made)));                                         \
-        return CUDA_ERROR_OUT_OF_MEMORY;                                                  \
-    } while (0)
+/* The body that makes an object on the current device, if `is_charged` (account.h). */
+#define CREATE(symbol, arguments, made, table, is_charged, charged_bytes, undo)                                 \
+    HAMI_MEMORY_MAKE(symbol, arguments, made, table, (is_charged) && !hami_inside ? hami_current_device() : -1, \
+                     ((struct hami_charge){.bytes = (charged_bytes), .owner = (uint64_t)(uintptr_t)hami_current_context()}), undo)
 
 static CUDA_ARRAY3D_DESCRIPTOR flat(size_t width, size_t height, int format, unsigned int channels)
 {
@@ -189,8 +160,6 @@ HAMI_EXPORT CUresult cuImportExternalMemory(CUexternalMemory *memory, const CUDA
         __typeof__(&symbol) real_ = HAMI_REAL_CUDA(symbol);               \
         struct hami_charge taken_;                                        \
                                                                           \
-        if (!real_)                                                       \
-            return CUDA_ERROR_NOT_FOUND;                                  \
         if (hami_inside || !(handle))                                     \
             return real_(handle);                                         \
         return HAMI_MEMORY_END(&(table), handle, &taken_, real_(handle)); \

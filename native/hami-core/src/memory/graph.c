@@ -35,7 +35,7 @@ static void add_nodes(CUgraph graph, struct hami_charge *sum, int depth)
     CUgraphNode *nodes;
     size_t count = 0;
 
-    if (!hami_real.cuGraphGetNodes || HAMI_INSIDE(hami_real.cuGraphGetNodes(graph, NULL, &count)) != CUDA_SUCCESS || !count)
+    if (HAMI_INSIDE(hami_real.cuGraphGetNodes(graph, NULL, &count)) != CUDA_SUCCESS || !count)
         return;
     nodes = malloc(count * sizeof(*nodes));
     if (nodes && HAMI_INSIDE(hami_real.cuGraphGetNodes(graph, nodes, &count)) == CUDA_SUCCESS)
@@ -50,13 +50,12 @@ static void add_node(CUgraphNode node, struct hami_charge *sum, int depth)
     CUgraph child;
     CUgraphNodeType type;
 
-    if (!hami_real.cuGraphNodeGetType || HAMI_INSIDE(hami_real.cuGraphNodeGetType(node, &type)) != CUDA_SUCCESS)
+    if (HAMI_INSIDE(hami_real.cuGraphNodeGetType(node, &type)) != CUDA_SUCCESS)
         return;
-    if (type == CU_GRAPH_NODE_TYPE_GRAPH && depth > 0 && hami_real.cuGraphChildGraphNodeGetGraph &&
+    if (type == CU_GRAPH_NODE_TYPE_GRAPH && depth > 0 &&
         HAMI_INSIDE(hami_real.cuGraphChildGraphNodeGetGraph(node, &child)) == CUDA_SUCCESS)
         add_nodes(child, sum, depth - 1);
-    if (type != CU_GRAPH_NODE_TYPE_MEM_ALLOC || !hami_real.cuGraphMemAllocNodeGetParams ||
-        HAMI_INSIDE(hami_real.cuGraphMemAllocNodeGetParams(node, &params)) != CUDA_SUCCESS)
+    if (type != CU_GRAPH_NODE_TYPE_MEM_ALLOC || HAMI_INSIDE(hami_real.cuGraphMemAllocNodeGetParams(node, &params)) != CUDA_SUCCESS)
         return;
     if (!sum->owner)
         sum->owner = HAMI_POOL_OF_GRAPHS(params.poolProps.location.id);
@@ -118,8 +117,6 @@ static CUresult launch(const struct run *executable, bool is_per_thread)
     struct hami_timed_launch timed;
     CUresult result;
 
-    if (!executable->real)
-        return CUDA_ERROR_NOT_FOUND;
     hami_limiter_enter(&launch, &timed);
     result = run(executable);
     if (__builtin_expect(timed.from != NULL, 0))
@@ -137,100 +134,84 @@ HAMI_EXPORT CUresult cuGraphLaunch_ptsz(CUgraphExec executable, CUstream stream)
     return launch(&(struct run){executable, stream, HAMI_REAL_CUDA(cuGraphLaunch_ptsz)}, true);
 }
 
-#define INSTANTIATE(symbol, arguments, executable, graph)                               \
-    do {                                                                                \
-        __typeof__(&symbol) real_ = HAMI_REAL_CUDA(symbol);                             \
-                                                                                        \
-        return real_ ? note(real_ arguments, executable, graph) : CUDA_ERROR_NOT_FOUND; \
-    } while (0)
-
 HAMI_EXPORT CUresult cuGraphInstantiate(CUgraphExec *executable, CUgraph graph, CUgraphNode *failed, char *log, size_t log_bytes)
 {
-    INSTANTIATE(cuGraphInstantiate, (executable, graph, failed, log, log_bytes), executable, graph);
+    return note(HAMI_REAL_CUDA(cuGraphInstantiate)(executable, graph, failed, log, log_bytes), executable, graph);
 }
 
 HAMI_EXPORT CUresult cuGraphInstantiate_v2(CUgraphExec *executable, CUgraph graph, CUgraphNode *failed, char *log, size_t log_bytes)
 {
-    INSTANTIATE(cuGraphInstantiate_v2, (executable, graph, failed, log, log_bytes), executable, graph);
+    return note(HAMI_REAL_CUDA(cuGraphInstantiate_v2)(executable, graph, failed, log, log_bytes), executable, graph);
 }
 
 HAMI_EXPORT CUresult cuGraphInstantiateWithFlags(CUgraphExec *executable, CUgraph graph, unsigned long long flags)
 {
-    INSTANTIATE(cuGraphInstantiateWithFlags, (executable, graph, flags), executable, graph);
+    return note(HAMI_REAL_CUDA(cuGraphInstantiateWithFlags)(executable, graph, flags), executable, graph);
 }
 
 HAMI_EXPORT CUresult cuGraphInstantiateWithParams(CUgraphExec *executable, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params)
 {
-    INSTANTIATE(cuGraphInstantiateWithParams, (executable, graph, params), executable, graph);
+    return note(HAMI_REAL_CUDA(cuGraphInstantiateWithParams)(executable, graph, params), executable, graph);
 }
 
 HAMI_EXPORT CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *executable, CUgraph graph,
                                                        CUDA_GRAPH_INSTANTIATE_PARAMS *params)
 {
-    INSTANTIATE(cuGraphInstantiateWithParams_ptsz, (executable, graph, params), executable, graph);
+    return note(HAMI_REAL_CUDA(cuGraphInstantiateWithParams_ptsz)(executable, graph, params), executable, graph);
 }
 
 HAMI_EXPORT CUresult cuGraphExecDestroy(CUgraphExec executable)
 {
-    __typeof__(&cuGraphExecDestroy) real = HAMI_REAL_CUDA(cuGraphExecDestroy);
     struct hami_charge taken;
     CUresult result;
 
-    if (!real)
-        return CUDA_ERROR_NOT_FOUND;
     if (!hami_inside && executable)
         hami_charges_take(&hami_graphs, (uint64_t)(uintptr_t)executable, &taken);
-    result = HAMI_INSIDE(real(executable));
+    result = HAMI_INSIDE(HAMI_REAL_CUDA(cuGraphExecDestroy)(executable));
     hami_pools_refresh();
     return result;
 }
 
 HAMI_EXPORT CUresult cuGraphUpload(CUgraphExec executable, CUstream stream)
 {
-    __typeof__(&cuGraphUpload) real = HAMI_REAL_CUDA(cuGraphUpload);
-
-    return real ? run(&(struct run){executable, stream, real}) : CUDA_ERROR_NOT_FOUND;
+    return run(&(struct run){executable, stream, HAMI_REAL_CUDA(cuGraphUpload)});
 }
 
 HAMI_EXPORT CUresult cuGraphUpload_ptsz(CUgraphExec executable, CUstream stream)
 {
-    __typeof__(&cuGraphUpload_ptsz) real = HAMI_REAL_CUDA(cuGraphUpload_ptsz);
-
-    return real ? run(&(struct run){executable, stream, real}) : CUDA_ERROR_NOT_FOUND;
+    return run(&(struct run){executable, stream, HAMI_REAL_CUDA(cuGraphUpload_ptsz)});
 }
 
 HAMI_EXPORT CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
                                             CUDA_MEM_ALLOC_NODE_PARAMS *params)
 {
-    __typeof__(&cuGraphAddMemAllocNode) real = HAMI_REAL_CUDA(cuGraphAddMemAllocNode);
-
     hami_graph_allocates();
-    return real ? real(node, graph, dependencies, count, params) : CUDA_ERROR_NOT_FOUND;
+    return HAMI_REAL_CUDA(cuGraphAddMemAllocNode)(node, graph, dependencies, count, params);
 }
 
-#define ADD_NODE(symbol, arguments, params)                             \
-    do {                                                                \
-        __typeof__(&symbol) real_ = HAMI_REAL_CUDA(symbol);             \
-                                                                        \
-        if ((params) && (params)->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) \
-            hami_graph_allocates();                                     \
-        return real_ ? real_ arguments : CUDA_ERROR_NOT_FOUND;          \
-    } while (0)
+static void note_node(const CUgraphNodeParams *params)
+{
+    if (params && params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
+        hami_graph_allocates();
+}
 
 HAMI_EXPORT CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
                                     CUgraphNodeParams *params)
 {
-    ADD_NODE(cuGraphAddNode, (node, graph, dependencies, count, params), params);
+    note_node(params);
+    return HAMI_REAL_CUDA(cuGraphAddNode)(node, graph, dependencies, count, params);
 }
 
 HAMI_EXPORT CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
                                        const CUgraphEdgeData *edges, size_t count, CUgraphNodeParams *params)
 {
-    ADD_NODE(cuGraphAddNode_v2, (node, graph, dependencies, edges, count, params), params);
+    note_node(params);
+    return HAMI_REAL_CUDA(cuGraphAddNode_v2)(node, graph, dependencies, edges, count, params);
 }
 
 HAMI_EXPORT CUresult cuGraphAddNode_v3(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
                                        const CUgraphEdgeData *edges, size_t count, CUgraphNodeParams *params)
 {
-    ADD_NODE(cuGraphAddNode_v3, (node, graph, dependencies, edges, count, params), params);
+    note_node(params);
+    return HAMI_REAL_CUDA(cuGraphAddNode_v3)(node, graph, dependencies, edges, count, params);
 }

@@ -10,8 +10,9 @@
 #include "log.h"
 #include "overhead.h"
 #include "region.h"
+#include "region_limits.h"
 
-static CUresult settle_change(CUresult result)
+static CUresult note_change(CUresult result)
 {
     if (result == CUDA_SUCCESS && !hami_inside)
         hami_overhead_changed();
@@ -29,25 +30,23 @@ static CUresult refuse(int device)
  * The body that loads code. `arguments` are the driver's, in parentheses; it returns the handle in `*made`. `unload` is the
  * driver's function that unloads it.
  */
-#define LOAD(symbol, arguments, made, unload)                                                                      \
-    do {                                                                                                           \
-        __typeof__(&symbol) real_ = HAMI_REAL_CUDA(symbol);                                                        \
-        int device_ = real_ ? hami_current_device() : -1;                                                          \
-        CUresult result_;                                                                                          \
-                                                                                                                   \
-        if (!real_)                                                                                                \
-            return CUDA_ERROR_NOT_FOUND;                                                                           \
-        if (!hami_region_limit(device_))                                                                           \
-            return settle_change(real_ arguments);                                                                 \
-        if (!hami_overhead_hold(device_, HAMI_MEMORY_BLOCK))                                                       \
-            return refuse(device_);                                                                                \
-        result_ = HAMI_INSIDE(real_ arguments);                                                                    \
-        if (hami_overhead_settle_load(device_, HAMI_MEMORY_BLOCK) || result_ != CUDA_SUCCESS || !hami_real.unload) \
-            return result_;                                                                                        \
-        HAMI_INSIDE(hami_real.unload(*(made)));                                                                    \
-        hami_overhead_changed();                                                                                   \
-        *(made) = NULL;                                                                                            \
-        return refuse(device_);                                                                                    \
+#define LOAD(symbol, arguments, made, unload)                                               \
+    do {                                                                                    \
+        __typeof__(&symbol) real_ = HAMI_REAL_CUDA(symbol);                                 \
+        int device_ = hami_current_device();                                                \
+        CUresult result_;                                                                   \
+                                                                                            \
+        if (!hami_region_limit(device_))                                                    \
+            return note_change(real_ arguments);                                            \
+        if (!hami_overhead_hold(device_, HAMI_MEMORY_BLOCK))                                \
+            return refuse(device_);                                                         \
+        result_ = HAMI_INSIDE(real_ arguments);                                             \
+        if (hami_overhead_settle(device_, HAMI_MEMORY_BLOCK, 1) || result_ != CUDA_SUCCESS) \
+            return result_;                                                                 \
+        HAMI_INSIDE(hami_real.unload(*(made)));                                             \
+        hami_overhead_changed();                                                            \
+        *(made) = NULL;                                                                     \
+        return refuse(device_);                                                             \
     } while (0)
 
 HAMI_EXPORT CUresult cuModuleLoad(CUmodule *module, const char *path)
@@ -89,29 +88,27 @@ HAMI_EXPORT CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path,
 
 HAMI_EXPORT CUresult cuModuleUnload(CUmodule module)
 {
-    HAMI_SETTLE(cuModuleUnload, settle_change, module);
+    return note_change(HAMI_REAL_CUDA(cuModuleUnload)(module));
 }
 
 HAMI_EXPORT CUresult cuLibraryUnload(CUlibrary library)
 {
-    HAMI_SETTLE(cuLibraryUnload, settle_change, library);
+    return note_change(HAMI_REAL_CUDA(cuLibraryUnload)(library));
 }
 
 /* The new size of the heap or of printf's buffer is taken at once. The old one is given back after that. */
 HAMI_EXPORT CUresult cuCtxSetLimit(CUlimit limit, size_t value)
 {
     __typeof__(&cuCtxSetLimit) real = HAMI_REAL_CUDA(cuCtxSetLimit);
-    int device = real ? hami_current_device() : -1;
+    int device = hami_current_device();
     uint64_t held = limit == CU_LIMIT_MALLOC_HEAP_SIZE || limit == CU_LIMIT_PRINTF_FIFO_SIZE ? hami_whole_blocks(value) : 0;
     CUresult result;
 
-    if (!real)
-        return CUDA_ERROR_NOT_FOUND;
     if (!held || !hami_region_limit(device))
-        return settle_change(real(limit, value));
+        return note_change(real(limit, value));
     if (!hami_overhead_hold(device, held))
         return refuse(device);
     result = HAMI_INSIDE(real(limit, value));
-    hami_overhead_settle(device, held);
+    hami_overhead_settle(device, held, 0);
     return result;
 }

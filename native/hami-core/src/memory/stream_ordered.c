@@ -4,6 +4,8 @@
  * The pool is charged for an allocation (pool.h). In a stream that is being captured nothing is allocated; the launch of the graph
  * does that (graph.c). Pools of host memory cost nothing, and an imported pool costs its exporter.
  */
+#include <time.h>
+
 #include "account.h"
 #include "devices.h"
 #include "driver.h"
@@ -11,6 +13,8 @@
 #include "hooks.h"
 #include "pool.h"
 #include "substitute.h"
+
+enum { LONGEST_WAIT_MS = 10000 };
 
 /*
  * Return the pool that the device's stream-ordered allocations come from now, and account for it from now on. 0 if it is not a pool
@@ -21,7 +25,7 @@ static uint64_t current_pool(CUdevice ordinal)
     CUmemoryPool pool;
     int device = hami_device_of_ordinal(ordinal);
 
-    if (device < 0 || !hami_real.cuDeviceGetMemPool || HAMI_INSIDE(hami_real.cuDeviceGetMemPool(&pool, ordinal)) != CUDA_SUCCESS)
+    if (device < 0 || HAMI_INSIDE(hami_real.cuDeviceGetMemPool(&pool, ordinal)) != CUDA_SUCCESS)
         return 0;
     if (hami_pool_device(HAMI_POOL_OF(pool)) < 0)
         hami_pool_know(HAMI_POOL_OF(pool), device);
@@ -36,8 +40,7 @@ static uint64_t known_pool(CUmemoryPool pool)
     if (hami_pool_device(HAMI_POOL_OF(pool)) >= 0)
         return HAMI_POOL_OF(pool);
     for (CUdevice ordinal = 0; hami_device_of_ordinal(ordinal) >= 0; ordinal++) {
-        if (!hami_real.cuDeviceGetDefaultMemPool ||
-            HAMI_INSIDE(hami_real.cuDeviceGetDefaultMemPool(&made_by_driver, ordinal)) != CUDA_SUCCESS || made_by_driver != pool)
+        if (HAMI_INSIDE(hami_real.cuDeviceGetDefaultMemPool(&made_by_driver, ordinal)) != CUDA_SUCCESS || made_by_driver != pool)
             continue;
         hami_pool_know(HAMI_POOL_OF(pool), hami_device_of_ordinal(ordinal));
         return HAMI_POOL_OF(pool);
@@ -48,8 +51,7 @@ static uint64_t known_pool(CUmemoryPool pool)
 /* Free what a pool could not be charged for, and make the pool release it. */
 static CUresult give_back(CUdeviceptr pointer, CUstream stream, uint64_t pool)
 {
-    if (hami_real.cuMemFreeAsync)
-        HAMI_INSIDE(hami_real.cuMemFreeAsync(pointer, stream));
+    HAMI_INSIDE(hami_real.cuMemFreeAsync(pointer, stream));
     hami_pools_trim(hami_pool_device(pool));
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -82,8 +84,8 @@ static CUresult substitute(CUresult result, CUdeviceptr *pointer, size_t bytes, 
 }
 
 /*
- * An allocation that a program requests. One of the driver's functions takes it from a pool, the other from the stream's current
- * pool.
+ * An allocation that a program requests: from the pool `from`, or from the stream's current pool. That one is asked for once and
+ * then named to the driver, because another thread may set the current pool before the driver is called.
  */
 struct request {
     CUdeviceptr *pointer;
@@ -99,7 +101,7 @@ static CUresult call_driver(const void *arguments)
 {
     const struct request *request = arguments;
 
-    if (request->allocate_from)
+    if (request->from || !request->allocate)
         return request->allocate_from(request->pointer, request->bytes, request->from, request->stream);
     return request->allocate(request->pointer, request->bytes, request->stream);
 }
@@ -109,10 +111,10 @@ static uint64_t pool_of(const struct request *request)
 {
     uint64_t pool;
 
-    if (hami_inside || !request->pointer || !request->bytes || (request->allocate_from && !request->from))
+    if (hami_inside || !request->pointer || !request->bytes || (!request->allocate && !request->from))
         return 0;
-    pool = request->allocate_from ? known_pool(request->from)
-                                  : current_pool(hami_ordinal_of_stream(request->stream, request->is_per_thread));
+    pool =
+        request->from ? known_pool(request->from) : current_pool(hami_ordinal_of_stream(request->stream, request->is_per_thread));
     if (pool && hami_is_capturing(request->stream, request->is_per_thread)) {
         hami_graph_allocates();
         pool = 0;
@@ -120,20 +122,15 @@ static uint64_t pool_of(const struct request *request)
     return pool;
 }
 
-static CUresult allocate(const struct request *request)
+static CUresult allocate_from_pool(const struct request *request, uint64_t pool, bool *is_ended)
 {
-    uint64_t pool;
     enum hami_growth growth;
     CUresult result;
 
-    if (!request->allocate && !request->allocate_from)
-        return CUDA_ERROR_NOT_FOUND;
-    pool = pool_of(request);
-    if (!pool)
-        return call_driver(request);
     HAMI_CHANGING(hami_pool_device(pool));
     growth = hami_memory_grow_pool(pool, request->bytes, call_driver, request, &result);
-    if (growth == HAMI_GROWTH_REFUSED)
+    *is_ended = growth == HAMI_GROWTH_ENDED;
+    if (growth == HAMI_GROWTH_REFUSED || growth == HAMI_GROWTH_ENDED)
         return result;
     if (result != CUDA_SUCCESS)
         return substitute(result, request->pointer, request->bytes, pool);
@@ -141,10 +138,39 @@ static CUresult allocate(const struct request *request)
                                         : give_back(*request->pointer, request->stream, pool);
 }
 
+/*
+ * While another thread destroys the current pool, this waits until the driver has set another one. The driver answers if a program
+ * allocates from a pool that it has destroyed.
+ */
+static CUresult allocate(const struct request *request)
+{
+    CUresult result = CUDA_SUCCESS;
+    bool is_ended = true;
+
+    for (int waited_ms = 0; is_ended && waited_ms < LONGEST_WAIT_MS; waited_ms++) {
+        struct request from_pool = *request;
+        uint64_t pool = pool_of(request);
+
+        if (!pool)
+            break;
+        if (HAMI_HAS(request->allocate_from))
+            from_pool.from = (CUmemoryPool)(uintptr_t)pool;
+        result = allocate_from_pool(&from_pool, pool, &is_ended);
+        if (is_ended && request->from)
+            break;
+        if (is_ended)
+            nanosleep(&(struct timespec){0, 1000000}, NULL);
+    }
+    return is_ended ? call_driver(request) : result;
+}
+
 HAMI_EXPORT CUresult cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream stream)
 {
-    return allocate(
-        &(struct request){.pointer = pointer, .bytes = bytes, .stream = stream, .allocate = HAMI_REAL_CUDA(cuMemAllocAsync)});
+    return allocate(&(struct request){.pointer = pointer,
+                                      .bytes = bytes,
+                                      .stream = stream,
+                                      .allocate = HAMI_REAL_CUDA(cuMemAllocAsync),
+                                      .allocate_from = HAMI_REAL_CUDA(cuMemAllocFromPoolAsync)});
 }
 
 HAMI_EXPORT CUresult cuMemAllocAsync_ptsz(CUdeviceptr *pointer, size_t bytes, CUstream stream)
@@ -153,7 +179,8 @@ HAMI_EXPORT CUresult cuMemAllocAsync_ptsz(CUdeviceptr *pointer, size_t bytes, CU
                                       .bytes = bytes,
                                       .stream = stream,
                                       .is_per_thread = true,
-                                      .allocate = HAMI_REAL_CUDA(cuMemAllocAsync_ptsz)});
+                                      .allocate = HAMI_REAL_CUDA(cuMemAllocAsync_ptsz),
+                                      .allocate_from = HAMI_REAL_CUDA(cuMemAllocFromPoolAsync_ptsz)});
 }
 
 HAMI_EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr *pointer, size_t bytes, CUmemoryPool from, CUstream stream)
@@ -178,11 +205,9 @@ HAMI_EXPORT CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *pointer, size_t b
 /* The driver does not free managed memory in stream order: wait for the stream, then free. */
 static CUresult free_substitute(CUdeviceptr pointer, CUstream stream, __typeof__(&cuStreamSynchronize) wait)
 {
-    CUresult result = wait ? HAMI_INSIDE(wait(stream)) : CUDA_SUCCESS;
+    CUresult result = HAMI_INSIDE(wait(stream));
 
-    if (result != CUDA_SUCCESS || !hami_real.cuMemFree_v2)
-        return result;
-    return HAMI_INSIDE(hami_real.cuMemFree_v2(pointer));
+    return result == CUDA_SUCCESS ? HAMI_INSIDE(hami_real.cuMemFree_v2(pointer)) : result;
 }
 
 static CUresult free_async(CUdeviceptr pointer, CUstream stream, __typeof__(&cuMemFreeAsync) real,
@@ -191,8 +216,6 @@ static CUresult free_async(CUdeviceptr pointer, CUstream stream, __typeof__(&cuM
     struct hami_charge taken = {.kind = HAMI_MEMORY_PLAIN};
     CUresult result;
 
-    if (!real)
-        return CUDA_ERROR_NOT_FOUND;
     if (hami_inside || !pointer)
         return real(pointer, stream);
     result = HAMI_MEMORY_END(&hami_pointers, pointer, &taken,
@@ -203,29 +226,22 @@ static CUresult free_async(CUdeviceptr pointer, CUstream stream, __typeof__(&cuM
 
 HAMI_EXPORT CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream)
 {
-    __typeof__(&cuMemFreeAsync) real = HAMI_REAL_CUDA(cuMemFreeAsync);
-
-    return free_async(pointer, stream, real, hami_real.cuStreamSynchronize);
+    return free_async(pointer, stream, HAMI_REAL_CUDA(cuMemFreeAsync), HAMI_REAL_CUDA(cuStreamSynchronize));
 }
 
 HAMI_EXPORT CUresult cuMemFreeAsync_ptsz(CUdeviceptr pointer, CUstream stream)
 {
-    __typeof__(&cuMemFreeAsync_ptsz) real = HAMI_REAL_CUDA(cuMemFreeAsync_ptsz);
-
-    return free_async(pointer, stream, real, hami_real.cuStreamSynchronize_ptsz);
+    return free_async(pointer, stream, HAMI_REAL_CUDA(cuMemFreeAsync_ptsz), HAMI_REAL_CUDA(cuStreamSynchronize_ptsz));
 }
 
 /* Pools */
 
 HAMI_EXPORT CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties)
 {
-    __typeof__(&cuMemPoolCreate) real = HAMI_REAL_CUDA(cuMemPoolCreate);
     CUresult result;
     int device;
 
-    if (!real)
-        return CUDA_ERROR_NOT_FOUND;
-    result = HAMI_INSIDE(real(pool, properties));
+    result = HAMI_INSIDE(HAMI_REAL_CUDA(cuMemPoolCreate)(pool, properties));
     if (result != CUDA_SUCCESS || hami_inside || properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
         return result;
     device = hami_device_of_ordinal(properties->location.id);
@@ -238,8 +254,6 @@ HAMI_EXPORT CUresult cuMemPoolDestroy(CUmemoryPool pool)
 {
     __typeof__(&cuMemPoolDestroy) real = HAMI_REAL_CUDA(cuMemPoolDestroy);
 
-    if (!real)
-        return CUDA_ERROR_NOT_FOUND;
     if (!pool || hami_inside)
         return real(pool);
     HAMI_CHANGING(hami_pool_device(HAMI_POOL_OF(pool)));
@@ -255,35 +269,35 @@ static CUresult refresh_pools(CUresult result)
 
 HAMI_EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep_bytes)
 {
-    HAMI_SETTLE(cuMemPoolTrimTo, refresh_pools, pool, keep_bytes);
+    return refresh_pools(HAMI_REAL_CUDA(cuMemPoolTrimTo)(pool, keep_bytes));
 }
 
 HAMI_EXPORT CUresult cuDeviceGraphMemTrim(CUdevice device)
 {
-    HAMI_SETTLE(cuDeviceGraphMemTrim, refresh_pools, device);
+    return refresh_pools(HAMI_REAL_CUDA(cuDeviceGraphMemTrim)(device));
 }
 
 HAMI_EXPORT CUresult cuStreamSynchronize(CUstream stream)
 {
-    HAMI_SETTLE(cuStreamSynchronize, refresh_pools, stream);
+    return refresh_pools(HAMI_REAL_CUDA(cuStreamSynchronize)(stream));
 }
 
 HAMI_EXPORT CUresult cuStreamSynchronize_ptsz(CUstream stream)
 {
-    HAMI_SETTLE(cuStreamSynchronize_ptsz, refresh_pools, stream);
+    return refresh_pools(HAMI_REAL_CUDA(cuStreamSynchronize_ptsz)(stream));
 }
 
 HAMI_EXPORT CUresult cuEventSynchronize(CUevent event)
 {
-    HAMI_SETTLE(cuEventSynchronize, refresh_pools, event);
+    return refresh_pools(HAMI_REAL_CUDA(cuEventSynchronize)(event));
 }
 
 HAMI_EXPORT CUresult cuCtxSynchronize(void)
 {
-    HAMI_SETTLE(cuCtxSynchronize, refresh_pools);
+    return refresh_pools(HAMI_REAL_CUDA(cuCtxSynchronize)());
 }
 
 HAMI_EXPORT CUresult cuCtxSynchronize_v2(CUcontext context)
 {
-    HAMI_SETTLE(cuCtxSynchronize_v2, refresh_pools, context);
+    return refresh_pools(HAMI_REAL_CUDA(cuCtxSynchronize_v2)(context));
 }

@@ -26,14 +26,12 @@ CUresult hami_memory_substitute(CUresult result, CUdeviceptr *pointer, size_t by
     int can_page = 0;
 
     *is_substitute = false;
-    if (!hami_options()->is_oversubscribed || ordinal < 0 || !hami_real.cuDeviceGetAttribute || !hami_real.cuMemAllocManaged ||
+    if (!hami_options()->is_oversubscribed || ordinal < 0 ||
         HAMI_INSIDE(hami_real.cuDeviceGetAttribute(&can_page, CONCURRENT_MANAGED_ACCESS, ordinal)) != CUDA_SUCCESS || !can_page ||
         HAMI_INSIDE(hami_real.cuMemAllocManaged(pointer, bytes, ATTACH_GLOBAL)) != CUDA_SUCCESS)
         return result;
-    if (hami_real.cuMemAdvise) {
-        HAMI_INSIDE(hami_real.cuMemAdvise(*pointer, bytes, SET_PREFERRED_LOCATION, ordinal));
-        HAMI_INSIDE(hami_real.cuMemAdvise(*pointer, bytes, SET_ACCESSED_BY, ordinal));
-    }
+    HAMI_INSIDE(hami_real.cuMemAdvise(*pointer, bytes, SET_PREFERRED_LOCATION, ordinal));
+    HAMI_INSIDE(hami_real.cuMemAdvise(*pointer, bytes, SET_ACCESSED_BY, ordinal));
     hami_log(HAMI_LOG_DECISION, "the device is full: %zu bytes become managed memory", bytes);
     atomic_store_explicit(&is_any, true, memory_order_relaxed);
     hami_overhead_note_elsewhere();
@@ -47,8 +45,7 @@ static bool is_substitute(CUdeviceptr pointer)
     CUdeviceptr base;
     size_t bytes;
 
-    return hami_real.cuMemGetAddressRange_v2 &&
-           HAMI_INSIDE(hami_real.cuMemGetAddressRange_v2(&base, &bytes, pointer)) == CUDA_SUCCESS &&
+    return HAMI_INSIDE(hami_real.cuMemGetAddressRange_v2(&base, &bytes, pointer)) == CUDA_SUCCESS &&
            hami_charges_find(&hami_pointers, base, &known) && known.kind == HAMI_MEMORY_SUBSTITUTE;
 }
 
@@ -61,12 +58,8 @@ static void correct_attribute(int attribute, void *value, CUdeviceptr pointer)
 
 HAMI_EXPORT CUresult cuPointerGetAttribute(void *value, int attribute, CUdeviceptr pointer)
 {
-    __typeof__(&cuPointerGetAttribute) real = HAMI_REAL_CUDA(cuPointerGetAttribute);
-    CUresult result;
+    CUresult result = HAMI_REAL_CUDA(cuPointerGetAttribute)(value, attribute, pointer);
 
-    if (!real)
-        return CUDA_ERROR_NOT_FOUND;
-    result = real(value, attribute, pointer);
     if (result == CUDA_SUCCESS && atomic_load_explicit(&is_any, memory_order_relaxed) && !hami_inside)
         correct_attribute(attribute, value, pointer);
     return result;
@@ -74,12 +67,8 @@ HAMI_EXPORT CUresult cuPointerGetAttribute(void *value, int attribute, CUdevicep
 
 HAMI_EXPORT CUresult cuPointerGetAttributes(unsigned int count, int *attributes, void **values, CUdeviceptr pointer)
 {
-    __typeof__(&cuPointerGetAttributes) real = HAMI_REAL_CUDA(cuPointerGetAttributes);
-    CUresult result;
+    CUresult result = HAMI_REAL_CUDA(cuPointerGetAttributes)(count, attributes, values, pointer);
 
-    if (!real)
-        return CUDA_ERROR_NOT_FOUND;
-    result = real(count, attributes, values, pointer);
     if (result == CUDA_SUCCESS && atomic_load_explicit(&is_any, memory_order_relaxed) && !hami_inside)
         for (unsigned int index = 0; index < count; index++)
             correct_attribute(attributes[index], values[index], pointer);

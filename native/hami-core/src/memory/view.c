@@ -12,6 +12,7 @@
 #include "overhead.h"
 #include "pool.h"
 #include "region.h"
+#include "region_limits.h"
 
 static uint64_t smaller(uint64_t first, uint64_t second)
 {
@@ -56,12 +57,8 @@ static bool view_memory(int device, struct view *view)
 
 HAMI_EXPORT CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
 {
-    __typeof__(&cuDeviceTotalMem_v2) real = HAMI_REAL_CUDA(cuDeviceTotalMem_v2);
-    CUresult result;
+    CUresult result = HAMI_REAL_CUDA(cuDeviceTotalMem_v2)(bytes, device);
 
-    if (!real)
-        return CUDA_ERROR_NOT_FOUND;
-    result = real(bytes, device);
     if (result == CUDA_SUCCESS && bytes)
         *bytes = view_total(hami_device_of_ordinal(device), *bytes);
     return result;
@@ -69,12 +66,8 @@ HAMI_EXPORT CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
 
 HAMI_EXPORT CUresult cuDeviceTotalMem(unsigned int *bytes, CUdevice device)
 {
-    __typeof__(&cuDeviceTotalMem) real = HAMI_REAL_CUDA(cuDeviceTotalMem);
-    CUresult result;
+    CUresult result = HAMI_REAL_CUDA(cuDeviceTotalMem)(bytes, device);
 
-    if (!real)
-        return CUDA_ERROR_NOT_FOUND;
-    result = real(bytes, device);
     if (result == CUDA_SUCCESS && bytes)
         *bytes = (unsigned int)smaller(view_total(hami_device_of_ordinal(device), *bytes), UINT32_MAX);
     return result;
@@ -83,13 +76,9 @@ HAMI_EXPORT CUresult cuDeviceTotalMem(unsigned int *bytes, CUdevice device)
 /* The body of both versions. Either pointer may be NULL if the driver accepts it. `most` is the largest number that fits. */
 #define GET_INFO(symbol, available, total, most)                                                    \
     do {                                                                                            \
-        __typeof__(&symbol) real_ = HAMI_REAL_CUDA(symbol);                                         \
+        CUresult result_ = HAMI_REAL_CUDA(symbol)(available, total);                                \
         struct view view_;                                                                          \
-        CUresult result_;                                                                           \
                                                                                                     \
-        if (!real_)                                                                                 \
-            return CUDA_ERROR_NOT_FOUND;                                                            \
-        result_ = real_(available, total);                                                          \
         if (result_ != CUDA_SUCCESS)                                                                \
             return result_;                                                                         \
         view_ = (struct view){(total) ? *(total) : (most), 0, (available) ? *(available) : (most)}; \
@@ -128,12 +117,8 @@ static bool container_memory(nvmlDevice_t handle, unsigned long long *total, uns
 
 HAMI_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
 {
-    __typeof__(&nvmlDeviceGetMemoryInfo) real = HAMI_REAL_NVML(nvmlDeviceGetMemoryInfo);
-    nvmlReturn_t result;
+    nvmlReturn_t result = HAMI_INSIDE(HAMI_REAL_NVML(nvmlDeviceGetMemoryInfo)(device, memory));
 
-    if (!real)
-        return NVML_ERROR_FUNCTION_NOT_FOUND;
-    result = HAMI_INSIDE(real(device, memory));
     if (result == NVML_SUCCESS)
         container_memory(device, &memory->total, &memory->used, &memory->free);
     return result;
@@ -142,12 +127,8 @@ HAMI_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory
 /* What others use of the device is reported as reserved here, so that the parts add up to the total. */
 HAMI_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory)
 {
-    __typeof__(&nvmlDeviceGetMemoryInfo_v2) real = HAMI_REAL_NVML(nvmlDeviceGetMemoryInfo_v2);
-    nvmlReturn_t result;
+    nvmlReturn_t result = HAMI_INSIDE(HAMI_REAL_NVML(nvmlDeviceGetMemoryInfo_v2)(device, memory));
 
-    if (!real)
-        return NVML_ERROR_FUNCTION_NOT_FOUND;
-    result = HAMI_INSIDE(real(device, memory));
     if (result == NVML_SUCCESS && container_memory(device, &memory->total, &memory->used, &memory->free))
         memory->reserved = memory->total - memory->used - memory->free;
     return result;

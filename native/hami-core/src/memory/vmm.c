@@ -43,44 +43,19 @@ static void drop_bound(const struct hami_charge *binding)
 HAMI_EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *properties,
                                  unsigned long long flags)
 {
-    __typeof__(&cuMemCreate) real = HAMI_REAL_CUDA(cuMemCreate);
-    struct hami_charge charge = {.bytes = bytes, .references = 1};
-    int device = -1;
-    CUresult result;
+    bool is_device = handle && bytes && properties && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
 
-    if (!real)
-        return CUDA_ERROR_NOT_FOUND;
-    if (handle && bytes && properties && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
-        device = hami_device_of_ordinal(properties->location.id);
-    if (device < 0)
-        return real(handle, bytes, properties, flags);
-    HAMI_CHANGING(device);
-    charge.device = (int16_t)device;
-    result = hami_memory_charge(device, bytes);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = HAMI_INSIDE(real(handle, bytes, properties, flags));
-    if (result != CUDA_SUCCESS) {
-        hami_memory_discharge(&charge);
-        return result;
-    }
-    charge.key = *handle;
-    if (hami_memory_remember(&hami_handles, charge))
-        return CUDA_SUCCESS;
-    if (hami_real.cuMemRelease)
-        HAMI_INSIDE(hami_real.cuMemRelease(*handle));
-    return CUDA_ERROR_OUT_OF_MEMORY;
+    HAMI_MEMORY_MAKE(cuMemCreate, (handle, bytes, properties, flags), handle, hami_handles,
+                     is_device ? hami_device_of_ordinal(properties->location.id) : -1,
+                     ((struct hami_charge){.bytes = bytes, .references = 1}), cuMemRelease);
 }
 
 HAMI_EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 {
-    __typeof__(&cuMemRelease) real = HAMI_REAL_CUDA(cuMemRelease);
     CUresult result;
 
-    if (!real)
-        return CUDA_ERROR_NOT_FOUND;
     HAMI_CHANGING(hami_charges_device(&hami_handles, handle));
-    result = HAMI_INSIDE(real(handle));
+    result = HAMI_INSIDE(HAMI_REAL_CUDA(cuMemRelease)(handle));
     if (result == CUDA_SUCCESS && handle && !hami_inside)
         drop(handle);
     return result;
@@ -88,12 +63,8 @@ HAMI_EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 
 HAMI_EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address)
 {
-    __typeof__(&cuMemRetainAllocationHandle) real = HAMI_REAL_CUDA(cuMemRetainAllocationHandle);
-    CUresult result;
+    CUresult result = HAMI_INSIDE(HAMI_REAL_CUDA(cuMemRetainAllocationHandle)(handle, address));
 
-    if (!real)
-        return CUDA_ERROR_NOT_FOUND;
-    result = HAMI_INSIDE(real(handle, address));
     if (result == CUDA_SUCCESS && *handle && !hami_inside)
         hami_charges_retain(&hami_handles, *handle);
     return result;
@@ -101,12 +72,8 @@ HAMI_EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *h
 
 HAMI_EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shareable, int type)
 {
-    __typeof__(&cuMemImportFromShareableHandle) real = HAMI_REAL_CUDA(cuMemImportFromShareableHandle);
-    CUresult result;
+    CUresult result = HAMI_INSIDE(HAMI_REAL_CUDA(cuMemImportFromShareableHandle)(handle, shareable, type));
 
-    if (!real)
-        return CUDA_ERROR_NOT_FOUND;
-    result = HAMI_INSIDE(real(handle, shareable, type));
     if (result == CUDA_SUCCESS && *handle && !hami_inside)
         hami_charges_retain(&hami_handles, *handle);
     return result;
@@ -115,14 +82,10 @@ HAMI_EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle
 HAMI_EXPORT CUresult cuMemMap(CUdeviceptr pointer, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
                               unsigned long long flags)
 {
-    __typeof__(&cuMemMap) real = HAMI_REAL_CUDA(cuMemMap);
     struct hami_charge charge, replaced;
     struct hami_charge mapping = {.key = pointer, .bytes = bytes, .owner = handle};
-    CUresult result;
+    CUresult result = HAMI_INSIDE(HAMI_REAL_CUDA(cuMemMap)(pointer, bytes, offset, handle, flags));
 
-    if (!real)
-        return CUDA_ERROR_NOT_FOUND;
-    result = HAMI_INSIDE(real(pointer, bytes, offset, handle, flags));
     if (result != CUDA_SUCCESS || hami_inside || !handle || !hami_charges_find(&hami_handles, handle, &charge))
         return result;
     mapping.device = charge.device;
@@ -134,14 +97,11 @@ HAMI_EXPORT CUresult cuMemMap(CUdeviceptr pointer, size_t bytes, size_t offset, 
 /* One call may unmap several adjacent mappings. The driver has checked that they are whole. */
 HAMI_EXPORT CUresult cuMemUnmap(CUdeviceptr pointer, size_t bytes)
 {
-    __typeof__(&cuMemUnmap) real = HAMI_REAL_CUDA(cuMemUnmap);
     struct hami_charge mapping;
     CUresult result;
 
-    if (!real)
-        return CUDA_ERROR_NOT_FOUND;
     HAMI_CHANGING(device_of(pointer, bytes));
-    result = HAMI_INSIDE(real(pointer, bytes));
+    result = HAMI_INSIDE(HAMI_REAL_CUDA(cuMemUnmap)(pointer, bytes));
     if (result != CUDA_SUCCESS || hami_inside)
         return result;
     for (CUdeviceptr end = pointer + bytes; pointer && pointer < end; pointer += mapping.bytes) {
@@ -156,13 +116,9 @@ HAMI_EXPORT CUresult cuMemUnmap(CUdeviceptr pointer, size_t bytes)
 
 HAMI_EXPORT CUresult cuMulticastCreate(CUmemGenericAllocationHandle *object, const struct CUmulticastObjectProp_st *properties)
 {
-    __typeof__(&cuMulticastCreate) real = HAMI_REAL_CUDA(cuMulticastCreate);
     struct hami_charge made = {.device = MULTICAST, .references = 1}, replaced;
-    CUresult result;
+    CUresult result = HAMI_INSIDE(HAMI_REAL_CUDA(cuMulticastCreate)(object, properties));
 
-    if (!real)
-        return CUDA_ERROR_NOT_FOUND;
-    result = HAMI_INSIDE(real(object, properties));
     if (result == CUDA_SUCCESS && !hami_inside) {
         made.key = *object;
         hami_charges_put(&hami_handles, made, &replaced);
@@ -197,8 +153,7 @@ static uint64_t memory_at(CUdeviceptr pointer)
 {
     CUmemGenericAllocationHandle handle;
 
-    if (hami_inside || !hami_real.cuMemRetainAllocationHandle || !hami_real.cuMemRelease ||
-        HAMI_INSIDE(hami_real.cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)pointer)) != CUDA_SUCCESS)
+    if (hami_inside || HAMI_INSIDE(hami_real.cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)pointer)) != CUDA_SUCCESS)
         return 0;
     HAMI_INSIDE(hami_real.cuMemRelease(handle));
     return handle;
@@ -208,8 +163,6 @@ static uint64_t memory_at(CUdeviceptr pointer)
     do {                                                                              \
         __typeof__(&symbol) real_ = HAMI_REAL_CUDA(symbol);                           \
                                                                                       \
-        if (!real_)                                                                   \
-            return CUDA_ERROR_NOT_FOUND;                                              \
         return bind(HAMI_INSIDE(real_(object, __VA_ARGS__)), object, offset, memory); \
     } while (0)
 
@@ -245,8 +198,6 @@ HAMI_EXPORT CUresult cuMulticastUnbind(CUmemGenericAllocationHandle object, CUde
     struct hami_charge binding;
     CUresult result;
 
-    if (!real)
-        return CUDA_ERROR_NOT_FOUND;
     HAMI_CHANGING(device);
     result = HAMI_INSIDE(real(object, ordinal, offset, bytes));
     if (result == CUDA_SUCCESS && device >= 0 && hami_charges_take(&hami_bindings, place_of(object, device, offset), &binding))

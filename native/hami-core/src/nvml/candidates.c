@@ -4,6 +4,8 @@
 #include <stdatomic.h>
 #include <time.h>
 
+#include "lock_rank.h"
+
 enum { CANDIDATES_MAX = 32, STRIKES_MAX = 2, STEADY_ENOUGH = 3, LOOKS_AT_ONCE = 16 };
 
 /* The charges round up to blocks, and may be a block or two above what the driver has taken. */
@@ -96,13 +98,13 @@ unsigned int hami_candidates_meet(int device, const struct hami_nvml_processes *
     const struct lists lists = {before, after};
     unsigned int pid;
 
-    pthread_mutex_lock(&mutex);
+    hami_lock(&mutex, HAMI_RANK_CANDIDATES);
     if (atomic_load(&count))
         keep(has_appeared, &lists);
     else
         begin(device, &lists);
     pid = take_last();
-    pthread_mutex_unlock(&mutex);
+    hami_unlock(&mutex, HAMI_RANK_CANDIDATES);
     return pid;
 }
 
@@ -111,11 +113,11 @@ bool hami_candidates_are_due(int device, uint64_t charged_bytes)
     uint64_t change;
     bool is_due;
 
-    pthread_mutex_lock(&mutex);
+    hami_lock(&mutex, HAMI_RANK_CANDIDATES);
     change = charged_bytes > charged_before ? charged_bytes - charged_before : charged_before - charged_bytes;
     is_due = atomic_load(&count) && device == candidates_device && (!looks || change >= LEAST_CHANGE) &&
              (looks < LOOKS_AT_ONCE || looked_at != time(NULL));
-    pthread_mutex_unlock(&mutex);
+    hami_unlock(&mutex, HAMI_RANK_CANDIDATES);
     return is_due;
 }
 
@@ -169,7 +171,7 @@ unsigned int hami_candidates_look(int device, const struct hami_nvml_processes *
     const struct look look = {listed, (int64_t)charged_bytes};
     unsigned int pid = 0;
 
-    pthread_mutex_lock(&mutex);
+    hami_lock(&mutex, HAMI_RANK_CANDIDATES);
     if (device == candidates_device) {
         keep(is_possible, &look);
         keep_steadiest();
@@ -178,7 +180,7 @@ unsigned int hami_candidates_look(int device, const struct hami_nvml_processes *
         looks++;
         pid = take_last();
     }
-    pthread_mutex_unlock(&mutex);
+    hami_unlock(&mutex, HAMI_RANK_CANDIDATES);
     return pid;
 }
 
@@ -186,10 +188,10 @@ void hami_candidates_restart(void)
 {
     if (!hami_candidates_are_any())
         return;
-    pthread_mutex_lock(&mutex);
+    hami_lock(&mutex, HAMI_RANK_CANDIDATES);
     for (int index = 0; index < atomic_load(&count); index++)
         candidates[index].beyond = INT64_MIN;
-    pthread_mutex_unlock(&mutex);
+    hami_unlock(&mutex, HAMI_RANK_CANDIDATES);
 }
 
 void hami_candidates_forget(void)

@@ -17,7 +17,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "own_process.h"
+#include "hami/nvml_abi.h"
+
+enum { HAMI_NVML_PROCESSES_MAX = 256 };
+
+/* The processes with a context on a device. */
+struct hami_nvml_processes {
+    unsigned int count;
+    nvmlProcessInfo_v2_t list[HAMI_NVML_PROCESSES_MAX];
+};
 
 /* Whether several processes may be this one. Costs one load. */
 bool hami_candidates_are_any(void);

@@ -6,7 +6,11 @@
 
 #include "hooks.h"
 #include "inventory.h"
+#include "lock_rank.h"
 #include "log.h"
+#include "region.h"
+#include "region_file.h"
+#include "region_map.h"
 #include "uuid.h"
 
 /* The region devices of the CUDA ordinals. */
@@ -73,16 +77,16 @@ bool hami_match_devices(void)
 
     if (atomic_load_explicit(&is_matched, memory_order_acquire))
         return true;
-    if (!hami_start() || !hami_hooks_load(HAMI_LIBRARY_CUDA))
+    if (!hami_hooks_load(HAMI_LIBRARY_CUDA) || !hami_start())
         return false;
     match(&matching);
     if (!matching.count)
         return false;
-    pthread_mutex_lock(&mutex);
+    hami_lock(&mutex, HAMI_RANK_DEVICES);
     if (!atomic_load(&is_matched))
         matched = matching;
     atomic_store_explicit(&is_matched, true, memory_order_release);
-    pthread_mutex_unlock(&mutex);
+    hami_unlock(&mutex, HAMI_RANK_DEVICES);
     return true;
 }
 
@@ -102,7 +106,7 @@ CUdevice hami_current_ordinal(void)
 {
     CUdevice ordinal;
 
-    if (hami_inside || !hami_match_devices() || !hami_real.cuCtxGetDevice || hami_real.cuCtxGetDevice(&ordinal) != CUDA_SUCCESS)
+    if (hami_inside || !hami_match_devices() || hami_real.cuCtxGetDevice(&ordinal) != CUDA_SUCCESS)
         return -1;
     return ordinal;
 }
@@ -115,15 +119,13 @@ int hami_current_device(void)
 CUdevice hami_ordinal_of_stream(CUstream stream, bool is_per_thread)
 {
     __typeof__(&cuStreamGetCtx) get_context =
-        is_per_thread && hami_real.cuStreamGetCtx_ptsz ? hami_real.cuStreamGetCtx_ptsz : hami_real.cuStreamGetCtx;
+        is_per_thread && HAMI_HAS(hami_real.cuStreamGetCtx_ptsz) ? hami_real.cuStreamGetCtx_ptsz : hami_real.cuStreamGetCtx;
     CUcontext context, popped;
     CUdevice ordinal;
 
     if (!stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD)
         return hami_current_ordinal();
-    if (hami_inside || !hami_match_devices() || !get_context || !hami_real.cuCtxPushCurrent_v2 || !hami_real.cuCtxPopCurrent_v2)
-        return -1;
-    if (HAMI_INSIDE(get_context(stream, &context)) != CUDA_SUCCESS ||
+    if (hami_inside || !hami_match_devices() || HAMI_INSIDE(get_context(stream, &context)) != CUDA_SUCCESS ||
         HAMI_INSIDE(hami_real.cuCtxPushCurrent_v2(context)) != CUDA_SUCCESS)
         return -1;
     ordinal = hami_current_ordinal();
@@ -140,8 +142,7 @@ int hami_nvml_device(nvmlDevice_t device)
 {
     char uuid[HAMI_UUID_BYTES];
 
-    if (hami_inside || !hami_start() || !hami_real.nvmlDeviceGetUUID ||
-        HAMI_INSIDE(hami_real.nvmlDeviceGetUUID(device, uuid, sizeof(uuid))) != NVML_SUCCESS)
+    if (hami_inside || !hami_start() || HAMI_INSIDE(HAMI_REAL_NVML(nvmlDeviceGetUUID)(device, uuid, sizeof(uuid))) != NVML_SUCCESS)
         return -1;
     return hami_region_device(uuid);
 }

@@ -32,8 +32,7 @@ static bool list_instances(struct hami_inventory *inventory, nvmlDevice_t gpu)
     unsigned int most = 0;
     nvmlDevice_t instance;
 
-    if (!hami_real.nvmlDeviceGetMaxMigDeviceCount || !hami_real.nvmlDeviceGetMigDeviceHandleByIndex ||
-        HAMI_INSIDE(hami_real.nvmlDeviceGetMaxMigDeviceCount(gpu, &most)) != NVML_SUCCESS)
+    if (HAMI_INSIDE(hami_real.nvmlDeviceGetMaxMigDeviceCount(gpu, &most)) != NVML_SUCCESS)
         return false;
     for (unsigned int index = 0; index < most; index++)
         if (HAMI_INSIDE(hami_real.nvmlDeviceGetMigDeviceHandleByIndex(gpu, index, &instance)) == NVML_SUCCESS)
@@ -46,10 +45,7 @@ static void list_nvml_devices(struct hami_inventory *inventory)
     unsigned int count = 0;
     nvmlDevice_t device;
 
-    if (!hami_hooks_load(HAMI_LIBRARY_NVML) || !hami_real.nvmlInit_v2 || !hami_real.nvmlDeviceGetCount_v2 ||
-        !hami_real.nvmlDeviceGetHandleByIndex_v2 || !hami_real.nvmlDeviceGetUUID || !hami_real.nvmlShutdown)
-        return;
-    if (HAMI_INSIDE(hami_real.nvmlInit_v2()) != NVML_SUCCESS)
+    if (!hami_hooks_load(HAMI_LIBRARY_NVML) || HAMI_INSIDE(hami_real.nvmlInit_v2()) != NVML_SUCCESS)
         return;
     if (HAMI_INSIDE(hami_real.nvmlDeviceGetCount_v2(&count)) != NVML_SUCCESS)
         count = 0;
@@ -62,12 +58,13 @@ static void list_nvml_devices(struct hami_inventory *inventory)
 
 bool hami_cuda_uuid(CUdevice ordinal, char text[HAMI_UUID_BYTES])
 {
-    __typeof__(&cuDeviceGetUuid) get = hami_real.cuDeviceGetUuid_v2 ? hami_real.cuDeviceGetUuid_v2 : hami_real.cuDeviceGetUuid;
+    __typeof__(&cuDeviceGetUuid) get =
+        HAMI_HAS(hami_real.cuDeviceGetUuid_v2) ? hami_real.cuDeviceGetUuid_v2 : hami_real.cuDeviceGetUuid;
     unsigned char bytes[16];
     CUuuid uuid;
 
     text[0] = '\0';
-    if (!get || HAMI_INSIDE(get(&uuid, ordinal)) != CUDA_SUCCESS)
+    if (HAMI_INSIDE(get(&uuid, ordinal)) != CUDA_SUCCESS)
         return false;
     memcpy(bytes, uuid.bytes, sizeof(bytes));
     snprintf(text, HAMI_UUID_BYTES, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", bytes[0], bytes[1],
@@ -80,7 +77,7 @@ int hami_cuda_device_count(void)
 {
     int count = 0;
 
-    if (!hami_real.cuDeviceGetCount || HAMI_INSIDE(hami_real.cuDeviceGetCount(&count)) != CUDA_SUCCESS)
+    if (HAMI_INSIDE(hami_real.cuDeviceGetCount(&count)) != CUDA_SUCCESS)
         return 0;
     return count > HAMI_ORDINALS_MAX ? HAMI_ORDINALS_MAX : count;
 }

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 
 #include "hami/cuda_abi.h"
-#include "region.h"
+#include "region_file.h"
 
 enum { HAMI_ORDINALS_MAX = 64 };
 

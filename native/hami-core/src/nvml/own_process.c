@@ -3,9 +3,10 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-#include "candidates.h"
+#include "hooks.h"
 #include "log.h"
 #include "region.h"
+#include "region_map.h"
 
 static _Atomic unsigned int reported_pid; /* 0: unknown */
 static _Atomic bool is_ready;
@@ -13,13 +14,12 @@ static _Atomic bool is_ready;
 static bool nvml_device(int device, nvmlDevice_t *handle)
 {
     if (!atomic_load(&is_ready)) {
-        if (!hami_hooks_load(HAMI_LIBRARY_NVML) || !hami_real.nvmlInit_v2 || HAMI_INSIDE(hami_real.nvmlInit_v2()) != NVML_SUCCESS)
+        if (!hami_hooks_load(HAMI_LIBRARY_NVML) || HAMI_INSIDE(hami_real.nvmlInit_v2()) != NVML_SUCCESS)
             return false;
-        if (atomic_exchange(&is_ready, true) && hami_real.nvmlShutdown)
+        if (atomic_exchange(&is_ready, true))
             HAMI_INSIDE(hami_real.nvmlShutdown());
     }
-    return hami_real.nvmlDeviceGetHandleByUUID &&
-           HAMI_INSIDE(hami_real.nvmlDeviceGetHandleByUUID(hami_region()->uuids[device], handle)) == NVML_SUCCESS;
+    return HAMI_INSIDE(hami_real.nvmlDeviceGetHandleByUUID(hami_region()->uuids[device], handle)) == NVML_SUCCESS;
 }
 
 static const nvmlProcessInfo_v2_t *find_process(const struct hami_nvml_processes *listing, unsigned int pid)
@@ -36,11 +36,10 @@ static const nvmlProcessInfo_v2_t *find_process(const struct hami_nvml_processes
  */
 static void add_clients(nvmlDevice_t handle, struct hami_nvml_processes *listing)
 {
-    __typeof__(&nvmlDeviceGetMPSComputeRunningProcesses_v3) list = hami_real.nvmlDeviceGetMPSComputeRunningProcesses_v3;
     nvmlProcessInfo_v2_t clients[HAMI_NVML_PROCESSES_MAX];
     unsigned int count = HAMI_NVML_PROCESSES_MAX;
 
-    if (!list || HAMI_INSIDE(list(handle, &count, clients)) != NVML_SUCCESS)
+    if (HAMI_INSIDE(hami_real.nvmlDeviceGetMPSComputeRunningProcesses_v3(handle, &count, clients)) != NVML_SUCCESS)
         return;
     for (unsigned int index = 0; index < count && listing->count < HAMI_NVML_PROCESSES_MAX; index++)
         if (!find_process(listing, clients[index].pid))
@@ -55,10 +54,10 @@ bool hami_nvml_list(int device, struct hami_nvml_processes *listing)
     listing->count = 0;
     if (!nvml_device(device, &handle))
         return false;
-    if (!list)
+    if (!HAMI_HAS(list))
         list = hami_real.nvmlDeviceGetComputeRunningProcesses_v2;
     listing->count = HAMI_NVML_PROCESSES_MAX;
-    if (!list || HAMI_INSIDE(list(handle, &listing->count, listing->list)) != NVML_SUCCESS)
+    if (HAMI_INSIDE(list(handle, &listing->count, listing->list)) != NVML_SUCCESS)
         return false;
     add_clients(handle, listing);
     return true;
@@ -67,7 +66,7 @@ bool hami_nvml_list(int device, struct hami_nvml_processes *listing)
 static void become(unsigned int pid)
 {
     atomic_store(&reported_pid, pid);
-    hami_region_state_host_pid((int32_t)pid);
+    hami_region_store_host_pid((int32_t)pid);
     hami_log(HAMI_LOG_DECISION, "NVML lists this process as pid %u", pid);
 }
 
@@ -99,8 +98,7 @@ uint64_t hami_nvml_device_used(int device)
     nvmlDevice_t handle;
     nvmlMemory_t memory;
 
-    if (!nvml_device(device, &handle) || !hami_real.nvmlDeviceGetMemoryInfo ||
-        HAMI_INSIDE(hami_real.nvmlDeviceGetMemoryInfo(handle, &memory)) != NVML_SUCCESS)
+    if (!nvml_device(device, &handle) || HAMI_INSIDE(hami_real.nvmlDeviceGetMemoryInfo(handle, &memory)) != NVML_SUCCESS)
         return 0;
     return memory.used;
 }

@@ -12,15 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "hooks.h"
-
-enum { HAMI_NVML_PROCESSES_MAX = 256 };
-
-/* The processes with a context on a device. */
-struct hami_nvml_processes {
-    unsigned int count;
-    nvmlProcessInfo_v2_t list[HAMI_NVML_PROCESSES_MAX];
-};
+#include "candidates.h"
 
 /* List a device's processes. False, and an empty list, if NVML does not answer. */
 bool hami_nvml_list(int device, struct hami_nvml_processes *processes);

@@ -61,11 +61,9 @@ static nvmlReturn_t answer_list(nvmlReturn_t result, int device, unsigned int *c
     HAMI_EXPORT nvmlReturn_t symbol(nvmlDevice_t device, unsigned int *count, process *processes)                                \
     {                                                                                                                            \
         __typeof__(&symbol) real = HAMI_REAL_NVML(symbol);                                                                       \
-        int index = real && count ? hami_nvml_device(device) : -1;                                                               \
+        int index = count ? hami_nvml_device(device) : -1;                                                                       \
         unsigned int asked = 0;                                                                                                  \
                                                                                                                                  \
-        if (!real)                                                                                                               \
-            return NVML_ERROR_FUNCTION_NOT_FOUND;                                                                                \
         if (index < 0)                                                                                                           \
             return real(device, count, processes);                                                                               \
         return answer_list(HAMI_INSIDE(real(device, &asked, NULL)), index, count, processes, sizeof(*processes), has_processes); \
@@ -85,11 +83,9 @@ LIST(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlProcessInfo_v2_t, false)
 HAMI_EXPORT nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlProcessDetailList_t *list)
 {
     __typeof__(&nvmlDeviceGetRunningProcessDetailList) real = HAMI_REAL_NVML(nvmlDeviceGetRunningProcessDetailList);
-    int index = real && list ? hami_nvml_device(device) : -1;
+    int index = list ? hami_nvml_device(device) : -1;
     nvmlProcessDetailList_t asked;
 
-    if (!real)
-        return NVML_ERROR_FUNCTION_NOT_FOUND;
     if (index < 0)
         return real(device, list);
     if (list->version != nvmlProcessDetailList_v1)
@@ -147,12 +143,8 @@ static unsigned int keep_own(void *entries, unsigned int count, size_t stride, s
 HAMI_EXPORT nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUtilizationSample_t *samples,
                                                          unsigned int *count, unsigned long long last_seen)
 {
-    __typeof__(&nvmlDeviceGetProcessUtilization) real = HAMI_REAL_NVML(nvmlDeviceGetProcessUtilization);
-    nvmlReturn_t result;
+    nvmlReturn_t result = HAMI_INSIDE(HAMI_REAL_NVML(nvmlDeviceGetProcessUtilization)(device, samples, count, last_seen));
 
-    if (!real)
-        return NVML_ERROR_FUNCTION_NOT_FOUND;
-    result = HAMI_INSIDE(real(device, samples, count, last_seen));
     if (result != NVML_SUCCESS || !samples || hami_nvml_device(device) < 0)
         return result;
     *count = KEEP_OWN(samples, *count, pid);
@@ -161,15 +153,12 @@ HAMI_EXPORT nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nv
 
 HAMI_EXPORT nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device, nvmlProcessesUtilizationInfo_t *info)
 {
-    __typeof__(&nvmlDeviceGetProcessesUtilizationInfo) real = HAMI_REAL_NVML(nvmlDeviceGetProcessesUtilizationInfo);
-    int index = real && info ? hami_nvml_device(device) : -1;
+    int index = info ? hami_nvml_device(device) : -1;
     nvmlReturn_t result;
 
-    if (!real)
-        return NVML_ERROR_FUNCTION_NOT_FOUND;
     if (index >= 0 && info->version != nvmlProcessesUtilizationInfo_v1)
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-    result = HAMI_INSIDE(real(device, info));
+    result = HAMI_INSIDE(HAMI_REAL_NVML(nvmlDeviceGetProcessesUtilizationInfo)(device, info));
     if (result != NVML_SUCCESS || index < 0 || !info->procUtilArray)
         return result;
     info->processSamplesCount = KEEP_OWN(info->procUtilArray, info->processSamplesCount, pid);
@@ -180,11 +169,8 @@ HAMI_EXPORT nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t devi
 #define LIST_OWN(symbol, device, count, entries, kept)                             \
     do {                                                                           \
         __typeof__(&symbol) real_ = HAMI_REAL_NVML(symbol);                        \
-        nvmlReturn_t result_;                                                      \
+        nvmlReturn_t result_ = HAMI_INSIDE(real_(device, count, entries));         \
                                                                                    \
-        if (!real_)                                                                \
-            return NVML_ERROR_FUNCTION_NOT_FOUND;                                  \
-        result_ = HAMI_INSIDE(real_(device, count, entries));                      \
         if (result_ == NVML_SUCCESS && (entries) && hami_nvml_device(device) >= 0) \
             *(count) = (kept);                                                     \
         return result_;                                                            \
@@ -207,23 +193,17 @@ HAMI_EXPORT nvmlReturn_t nvmlDeviceGetAccountingPids(nvmlDevice_t device, unsign
 
 HAMI_EXPORT nvmlReturn_t nvmlDeviceGetAccountingStats(nvmlDevice_t device, unsigned int pid, nvmlAccountingStats_t *stats)
 {
-    __typeof__(&nvmlDeviceGetAccountingStats) real = HAMI_REAL_NVML(nvmlDeviceGetAccountingStats);
-
-    if (!real)
-        return NVML_ERROR_FUNCTION_NOT_FOUND;
     if (hami_nvml_device(device) >= 0 && !(pid = reported_pid(pid)))
         return NVML_ERROR_NOT_FOUND;
-    return HAMI_INSIDE(real(device, pid, stats));
+    return HAMI_INSIDE(HAMI_REAL_NVML(nvmlDeviceGetAccountingStats)(device, pid, stats));
 }
 
 HAMI_EXPORT nvmlReturn_t nvmlDeviceGetAccountingStats_v2(nvmlDevice_t device, nvmlAccountingStats_v2_t *stats)
 {
     __typeof__(&nvmlDeviceGetAccountingStats_v2) real = HAMI_REAL_NVML(nvmlDeviceGetAccountingStats_v2);
-    unsigned int pid = real && stats ? stats->pid : 0, reported = pid;
+    unsigned int pid = stats ? stats->pid : 0, reported = pid;
     nvmlReturn_t result;
 
-    if (!real)
-        return NVML_ERROR_FUNCTION_NOT_FOUND;
     if (pid && hami_nvml_device(device) >= 0 && !(reported = reported_pid(pid)))
         return NVML_ERROR_NOT_FOUND;
     if (!stats)

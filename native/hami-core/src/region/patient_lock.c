@@ -14,14 +14,16 @@ enum { YIELDS = 20 };
 
 bool hami_patient_lock_try(struct hami_patient_lock *lock)
 {
-    return pthread_mutex_trylock(&lock->mutex) == 0;
+    return hami_try_lock(&lock->mutex, lock->rank);
 }
 
 bool hami_patient_lock_take_within(struct hami_patient_lock *lock, int device, uint64_t longest_ns)
 {
     uint64_t slept_ns = 0, pause_ns = PAUSE_LEAST_NS;
-    bool is_taken = hami_patient_lock_try(lock);
+    bool is_taken;
 
+    hami_rank_check(lock->rank);
+    is_taken = hami_patient_lock_try(lock);
     for (int yields = 0; !is_taken && yields < YIELDS; yields++) {
         sched_yield();
         is_taken = hami_patient_lock_try(lock);
@@ -32,12 +34,13 @@ bool hami_patient_lock_take_within(struct hami_patient_lock *lock, int device, u
         pause_ns = pause_ns < PAUSE_MOST_NS / 2 ? 2 * pause_ns : PAUSE_MOST_NS;
         is_taken = hami_patient_lock_try(lock);
     }
-    hami_wait_once(HAMI_WAIT_DRIVER, device, slept_ns);
+    hami_wait_once(lock->reason, device, slept_ns);
     return is_taken;
 }
 
 bool hami_patient_lock_take(struct hami_patient_lock *lock, int device)
 {
+    hami_rank_check(lock->rank);
     if (hami_patient_lock_try(lock))
         return true;
     if (atomic_load(&lock->is_stuck))
@@ -52,7 +55,7 @@ void hami_patient_lock_give(struct hami_patient_lock *lock)
 {
     if (atomic_load_explicit(&lock->is_stuck, memory_order_relaxed))
         atomic_store(&lock->is_stuck, false);
-    pthread_mutex_unlock(&lock->mutex);
+    hami_unlock(&lock->mutex, lock->rank);
 }
 
 void hami_patient_lock_forget(struct hami_patient_lock *lock)

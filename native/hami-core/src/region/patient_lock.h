@@ -3,7 +3,7 @@
  * take any time.
  *
  * A thread that does not get it goes on without what it protects. Once a thread has waited in vain, no other waits until the holder
- * has given it back. Waits are counted as HAMI_WAIT_DRIVER (waits.h).
+ * has given it back. Waits are counted (waits.h).
  * Fork: call hami_patient_lock_forget() in the child.
  */
 #ifndef HAMI_PATIENT_LOCK_H
@@ -13,12 +13,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "hami/region.h"
+#include "lock_rank.h"
+
 struct hami_patient_lock {
+    enum hami_lock_rank rank;
+    enum hami_wait_reason reason;
     pthread_mutex_t mutex;
     _Atomic bool is_stuck; /* a thread has waited in vain */
 };
 
-#define HAMI_PATIENT_LOCK {PTHREAD_MUTEX_INITIALIZER, false}
+#define HAMI_PATIENT_LOCK(rank, reason) {rank, reason, PTHREAD_MUTEX_INITIALIZER, false}
 
 /* How long the holder is waited for: many times what it takes if the driver answers at once. */
 #define HAMI_LOCK_PATIENCE_NS 10000000u

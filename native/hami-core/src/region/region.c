@@ -1,4 +1,4 @@
-#include "region_file.h"
+#include "region.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -7,9 +7,12 @@
 #include <unistd.h>
 
 #include "liveness.h"
+#include "lock_rank.h"
 #include "log.h"
 #include "options.h"
+#include "region_file.h"
 #include "region_limits.h"
+#include "region_map.h"
 #include "slot_lock.h"
 #include "waits.h"
 
@@ -246,7 +249,7 @@ static struct hami_slot *claim(void)
 
     if (!region)
         return NULL;
-    pthread_mutex_lock(&claim_mutex);
+    hami_lock(&claim_mutex, HAMI_RANK_CLAIM);
     slot = atomic_load(&own_slot);
     if (!slot) {
         slot = claim_inside(region, &self);
@@ -254,7 +257,7 @@ static struct hami_slot *claim(void)
             slot = claim_outside(&self);
         atomic_store(&own_slot, slot);
     }
-    pthread_mutex_unlock(&claim_mutex);
+    hami_unlock(&claim_mutex, HAMI_RANK_CLAIM);
     return slot;
 }
 
@@ -306,7 +309,7 @@ void hami_region_sweep_if_stale(void)
     hami_region_sweep();
 }
 
-static bool holds_memory(const struct hami_slot *slot)
+static bool has_memory(const struct hami_slot *slot)
 {
     for (int device = 0; device < HAMI_DEVICES_MAX; device++)
         if (atomic_load(&slot->used[device].total))
@@ -336,7 +339,7 @@ void hami_region_release(void)
         return;
     hami_region_release_later();
     atomic_store(&own_slot, NULL);
-    if (holds_memory(slot))
+    if (has_memory(slot))
         return;
     empty_slot(slot);
     hami_slot_lock_give();
@@ -404,7 +407,7 @@ void hami_region_charge_anyway(int device, uint64_t bytes)
 }
 
 /* The difference is added in one step, modulo 2^64: the total contains the old values and what was held. */
-void hami_region_state_overhead(int device, const struct hami_overhead *overhead, uint64_t held)
+void hami_region_store_overhead(int device, const struct hami_overhead *overhead, uint64_t held)
 {
     struct hami_slot *slot = hami_region_slot();
     struct hami_device_memory *used = slot ? &slot->used[device] : NULL;
@@ -428,7 +431,7 @@ void hami_region_drop_hold(int device, uint64_t bytes)
 /* Recording */
 
 /* What the container uses of a device, without what is only held for a context or module that is about to be made. */
-static uint64_t settled_use(int device)
+static uint64_t use_without_holds(int device)
 {
     struct hami_slot *slot;
     uint64_t used = 0;
@@ -453,7 +456,7 @@ void hami_region_record_use(int device)
     before = atomic_load_explicit(peak, memory_order_relaxed);
     if (hami_region_used(device) <= before)
         return;
-    used = settled_use(device);
+    used = use_without_holds(device);
     while (before < used && !atomic_compare_exchange_weak(peak, &before, used))
         continue;
 }
@@ -480,7 +483,7 @@ void hami_region_end_wait(int device, uint64_t slept_ns)
         subtract(&slot->device_use[device].waiting, 1);
 }
 
-void hami_region_state_host_pid(int32_t pid)
+void hami_region_store_host_pid(int32_t pid)
 {
     struct hami_slot *slot = hami_region_slot();
 

@@ -1,7 +1,8 @@
 /*
- * This process's part in the region: attach, claim a slot, charge it, and read what the container uses.
+ * This process's slot in the region: claim it, charge it, and read what the container uses.
  *
- * Owns every write of this library to the region. Knows nothing of CUDA: devices are indices into the region, in NVML order.
+ * Knows nothing of CUDA: devices are indices into the region, in NVML order. region_file.h maps the region, region_limits.h has the
+ * limits in it.
  *
  * Locks: a process that creates, renews or sweeps the file holds an open-file-description lock on its bytes [0, size). The kernel
  * drops it when its holder dies, and it excludes HAMi's own lockf(). Attaching an up-to-date file, claiming and releasing a slot,
@@ -24,30 +25,12 @@
 
 #include "hami/region.h"
 
-/* The devices of this container in NVML order. `count` is 0 if NVML cannot be asked. */
-struct hami_inventory {
-    int count;
-    char uuids[HAMI_DEVICES_MAX][HAMI_UUID_BYTES];
-};
-
-/* Called without a lock of the region, and only if the region does not know its devices yet. */
-typedef void hami_take_inventory(struct hami_inventory *inventory);
-
-/*
- * Map the region, and create or renew its file. Idempotent; safe in any thread. hami_region() is not NULL afterwards, unless no
- * memory could be mapped at all.
- */
-void hami_region_attach(hami_take_inventory *take_inventory);
-
 /*
  * Start this process's part in the region at its first call under control. Returns false if the library must forward everything.
  * Cheap after the first call. process.c supplies it. It is constant, because hooks are called before this library's constructors
  * have run.
  */
 extern bool (*const hami_start)(void);
-
-/* Return the mapped region, or NULL before hami_region_attach(). */
-struct hami_region *hami_region(void);
 
 /*
  * Return this process's slot, and claim one if necessary. If the region is full, the slot is private. NULL only before
@@ -63,30 +46,6 @@ struct hami_slot *hami_region_slot_at(int index);
  * Returns false if another process replaces the devices for more than 10 s.
  */
 bool hami_region_join(void);
-
-/*
- * Add the devices that the region does not know yet. Known devices keep their indices while other processes use the region. Returns
- * false if the lock is not free within 10 s.
- */
-bool hami_region_renew_inventory(hami_take_inventory *take_inventory);
-
-/* Wait while another process replaces the devices. Returns false if the lock is not free within 10 s. */
-bool hami_region_wait_for_devices(void);
-
-/* Return an index without a device, of which this process may have nothing; -1 if there is none. */
-int hami_region_refused_device(void);
-
-/* Return the region index of a UUID, or -1. */
-int hami_region_device(const char *uuid);
-
-/* Return how many bytes of a device this process may have the container use; 0 for no limit, and for device -1. */
-uint64_t hami_region_limit(int device);
-
-/* Return the percentage of a device's time that this process's container may use; 0 for no limit, and for device -1. */
-unsigned hami_region_core_percent(int device);
-
-/* Take over a limits file that was replaced. Looks at most once a second; hami_region_limit() does so too. */
-void hami_region_follow_limits(void);
 
 /* Return how many bytes of a device the container uses: the sum over all claimed slots. */
 uint64_t hami_region_used(int device);
@@ -105,7 +64,7 @@ void hami_region_discharge(int device, uint64_t bytes);
 void hami_region_charge_anyway(int device, uint64_t bytes);
 
 /*
- * Hold `bytes` for a context or module that is about to be made; false as for hami_region_charge(). hami_region_state_overhead()
+ * Hold `bytes` for a context or module that is about to be made; false as for hami_region_charge(). hami_region_store_overhead()
  * ends the hold, or hami_region_drop_hold() if nothing was made.
  */
 bool hami_region_hold(int device, uint64_t bytes);
@@ -121,7 +80,7 @@ struct hami_overhead {
 };
 
 /* Store what this process's contexts and modules take, in place of `held`. Never refused. */
-void hami_region_state_overhead(int device, const struct hami_overhead *overhead, uint64_t held);
+void hami_region_store_overhead(int device, const struct hami_overhead *overhead, uint64_t held);
 
 /* Free the slots of dead processes; `_if_stale` at most once a second. */
 void hami_region_sweep(void);
@@ -138,7 +97,7 @@ void hami_region_begin_wait(int device, bool is_first);
 void hami_region_end_wait(int device, uint64_t slept_ns);
 
 /* Store the pid under which NVML lists this process. */
-void hami_region_state_host_pid(int32_t pid);
+void hami_region_store_host_pid(int32_t pid);
 
 /* Release the slot when the process ends. What the driver still holds then counts until the process is gone. */
 void hami_region_release(void);
@@ -148,14 +107,6 @@ void hami_region_release(void);
  * slot empties it when this one is gone.
  */
 void hami_region_release_later(void);
-
-/*
- * Exclude the other processes of the container, and those with newer libraries of HAMi, while memory is held for a context of a
- * device, and while one of unknown cost is made. Contexts of other devices do not wait. The kernel drops the lock when its holder
- * dies. Returns false if the lock is not free within 10 s, for example because its holder is stopped, or cannot be taken.
- */
-bool hami_region_lock_contexts(int device);
-void hami_region_unlock_contexts(int device);
 
 /* Forget the parent's slot and locks. Call it in a forked child; async-signal-safe. */
 void hami_region_forget(void);

@@ -1,7 +1,7 @@
 /*
  * What the contexts of the container's processes take, one beside another.
  *
- * Owns the word of each slot that says what a context that is being made is expected to take.
+ * Owns the word of each slot that says what a context of its process takes.
  */
 #ifndef HAMI_REGION_CONTEXTS_H
 #define HAMI_REGION_CONTEXTS_H
@@ -9,11 +9,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Say that a context is being made that is expected to take `bytes`. hami_region_least_context() finds it until it is counted. */
+/*
+ * Say what a context of this process takes, or one that is being made is expected to take. hami_region_dearest_context() finds it
+ * until there is none.
+ */
 void hami_region_expect_context(int device, uint64_t bytes);
 void hami_region_expect_no_context(int device);
 
-/* Find the least that a context of any process in the container takes or is expected to take. False if there is none. */
-bool hami_region_least_context(int device, uint64_t *bytes);
+/* Find the most that a context of any process in the container takes or is expected to take. False if there is none. */
+bool hami_region_dearest_context(int device, uint64_t *bytes);
 
 #endif

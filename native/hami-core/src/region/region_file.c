@@ -14,11 +14,13 @@
 #include "file_lock.h"
 #include "file_space.h"
 #include "liveness.h"
+#include "lock_rank.h"
 #include "log.h"
 #include "options.h"
 #include "region_limits.h"
+#include "region_map.h"
 #include "slot_lock.h"
-#include "unreached.h"
+#include "unhooked_loads.h"
 #include "waits.h"
 
 enum {
@@ -35,9 +37,9 @@ enum {
  * of several devices share HAMi's. Source: HAMi-core, pull request 248.
  */
 #define HAMI_CORE_BYTE 0x40000000
-#define LOCK_OF_CONTEXTS(device) HAMI_FILE_LOCK(HAMI_CORE_BYTE + 1 + (device), 1, HAMI_CORE_BYTE)
+#define LOCK_OF_CONTEXTS(device) HAMI_FILE_LOCK(HAMI_RANK_CONTEXTS, HAMI_CORE_BYTE + 1 + (device), 1, HAMI_CORE_BYTE)
 
-static struct hami_file_lock region_lock = HAMI_FILE_LOCK(0, sizeof(struct hami_region), 0);
+static struct hami_file_lock region_lock = HAMI_FILE_LOCK(HAMI_RANK_REGION, 0, sizeof(struct hami_region), 0);
 static struct hami_file_lock contexts_locks[HAMI_DEVICES_MAX] = {
     LOCK_OF_CONTEXTS(0),  LOCK_OF_CONTEXTS(1),  LOCK_OF_CONTEXTS(2),  LOCK_OF_CONTEXTS(3),
     LOCK_OF_CONTEXTS(4),  LOCK_OF_CONTEXTS(5),  LOCK_OF_CONTEXTS(6),  LOCK_OF_CONTEXTS(7),
@@ -48,7 +50,7 @@ static struct hami_file_lock contexts_locks[HAMI_DEVICES_MAX] = {
 _Static_assert(HAMI_DEVICES_MAX == 16, "each device has a lock of its contexts");
 
 /* Of processes that start together, one asks the driver for the devices, and the others use its answer. */
-static struct hami_file_lock inventory_lock = HAMI_FILE_LOCK(HAMI_CORE_BYTE + 1 + HAMI_DEVICES_MAX, 1, 0);
+static struct hami_file_lock inventory_lock = HAMI_FILE_LOCK(HAMI_RANK_INVENTORY, HAMI_CORE_BYTE + 1 + HAMI_DEVICES_MAX, 1, 0);
 
 /*
  * Where older versions keep their slots, to see whether a process still uses the file. Source: the layouts in HAMi-core's history.
@@ -64,20 +66,13 @@ static const struct {
     {2008953, 1856, 2008896, 1960}, /* HAMi 2.4.1 to 2.8.0: the same layout, version 1.1 */
 };
 
-static struct hami_region *_Atomic mapped;
 static pthread_mutex_t attach_mutex = PTHREAD_MUTEX_INITIALIZER; /* for which of several threads' mappings is used */
-static _Atomic bool is_private;
-
-struct hami_region *hami_region(void)
-{
-    return atomic_load_explicit(&mapped, memory_order_acquire);
-}
 
 /* The locks */
 
 static const char *path_of_locks(void)
 {
-    return is_private ? NULL : hami_options()->region_path;
+    return hami_region_is_private() ? NULL : hami_options()->region_path;
 }
 
 /* Take a lock, and count how long that took. False, with errno, if it cannot be taken. */
@@ -135,11 +130,6 @@ bool hami_region_lock_contexts(int device)
 void hami_region_unlock_contexts(int device)
 {
     hami_file_lock_give(&contexts_locks[device]);
-}
-
-bool hami_region_is_private(void)
-{
-    return is_private;
 }
 
 /* Devices */
@@ -322,7 +312,7 @@ static bool make_room(int file)
  * The environment differs from the file. It wins if no other process uses the file, as after a restart of the container. What the
  * limits file grants always wins.
  */
-static void settle_limits(struct hami_region *region)
+static void agree_on_limits(struct hami_region *region)
 {
     hami_limits_write_granted(region);
     if (!hami_limits_write(region, true))
@@ -367,7 +357,7 @@ static struct hami_region *map_locked(const struct hami_inventory *inventory)
     else if (region && !region->device_count)
         write_inventory(region, inventory);
     if (region && state == FILE_READY)
-        settle_limits(region);
+        agree_on_limits(region);
     return region;
 }
 
@@ -408,7 +398,12 @@ static struct hami_region *attach_locked(const struct hami_inventory *inventory,
     struct hami_region *region = NULL;
 
     if (!lock_unless_ready(&region_lock, LONGEST_WAIT_MS, &region)) {
-        if (!region && errno == EAGAIN) {
+        if (!region && errno == ENOLCK) {
+            hami_log(HAMI_LOG_ERROR,
+                     "%s: neither it nor a file beside it can be locked between processes: nothing can be allocated",
+                     hami_options()->region_path);
+            hami_limits_refuse_all();
+        } else if (!region && errno == EAGAIN) {
             hami_log(HAMI_LOG_ERROR, "%s: another process has had its lock for %d s: nothing can be allocated",
                      hami_options()->region_path, LONGEST_WAIT_MS / 1000);
             hami_limits_refuse_all();
@@ -461,17 +456,16 @@ static struct hami_region *attach_private(hami_take_inventory *take_inventory)
 /* Use a mapping from now on, unless another thread was faster. */
 static void publish(struct hami_region *region, bool is_file)
 {
-    pthread_mutex_lock(&attach_mutex);
+    hami_lock(&attach_mutex, HAMI_RANK_ATTACH);
     if (hami_region()) {
         munmap(region, sizeof(*region));
     } else {
-        is_private = !is_file;
         hami_limits_read_own(region);
         hami_waits_publish(region);
-        hami_unreached_publish(region);
-        atomic_store_explicit(&mapped, region, memory_order_release);
+        hami_unhooked_loads_publish(region);
+        hami_region_use(region, !is_file);
     }
-    pthread_mutex_unlock(&attach_mutex);
+    hami_unlock(&attach_mutex, HAMI_RANK_ATTACH);
 }
 
 /* Several threads may do so at the same time, because the driver may not answer the first. */

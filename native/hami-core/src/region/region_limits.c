@@ -6,8 +6,10 @@
 #include <time.h>
 
 #include "limits_file.h"
+#include "lock_rank.h"
 #include "log.h"
 #include "options.h"
+#include "region_map.h"
 
 struct limits {
     uint64_t memory_bytes, core_percent;
@@ -138,11 +140,11 @@ bool hami_limits_write(struct hami_region *region, bool is_trial)
     struct limits limits[HAMI_DEVICES_MAX];
     bool is_changed = region->priority != hami_options()->priority;
 
-    pthread_mutex_lock(&file_mutex);
+    hami_lock(&file_mutex, HAMI_RANK_LIMITS);
     wanted_limits(region, limits);
     if (may_store(region) && store(region, limits, is_trial))
         is_changed = true;
-    pthread_mutex_unlock(&file_mutex);
+    hami_unlock(&file_mutex, HAMI_RANK_LIMITS);
     if (!is_trial)
         region->priority = hami_options()->priority;
     return is_changed;
@@ -152,14 +154,14 @@ void hami_limits_write_new(struct hami_region *region, const bool is_new[HAMI_DE
 {
     struct limits limits[HAMI_DEVICES_MAX];
 
-    pthread_mutex_lock(&file_mutex);
+    hami_lock(&file_mutex, HAMI_RANK_LIMITS);
     wanted_limits(region, limits);
     for (int device = 0; device < HAMI_DEVICES_MAX; device++)
         if (!is_new[device])
             limits[device] = (struct limits){atomic_load(&region->limit[device]), atomic_load(&region->sm_limit[device])};
     if (may_store(region))
         store(region, limits, false);
-    pthread_mutex_unlock(&file_mutex);
+    hami_unlock(&file_mutex, HAMI_RANK_LIMITS);
 }
 
 /* The caller holds the mutex. */
@@ -227,10 +229,10 @@ static bool reread(void)
 
 void hami_limits_write_granted(struct hami_region *region)
 {
-    pthread_mutex_lock(&file_mutex);
+    hami_lock(&file_mutex, HAMI_RANK_LIMITS);
     reread();
     store_granted(region);
-    pthread_mutex_unlock(&file_mutex);
+    hami_unlock(&file_mutex, HAMI_RANK_LIMITS);
 }
 
 void hami_region_follow_limits(void)
@@ -242,11 +244,11 @@ void hami_region_follow_limits(void)
         return;
     now = time(NULL);
     if (atomic_load_explicit(&looked_at, memory_order_relaxed) == now || atomic_exchange(&looked_at, now) == now ||
-        pthread_mutex_trylock(&file_mutex) != 0)
+        !hami_try_lock(&file_mutex, HAMI_RANK_LIMITS))
         return;
     if (reread())
         store_granted(hami_region());
-    pthread_mutex_unlock(&file_mutex);
+    hami_unlock(&file_mutex, HAMI_RANK_LIMITS);
 }
 
 uint64_t hami_region_limit(int device)

@@ -1,5 +1,5 @@
 /*
- * The limits in the region, and those of this process alone. For region_file.c.
+ * The limits in the region, and those of this process alone.
  *
  * Without a limits file the region has the environment's limits. With one it has what the file grants, nothing for a device that
  * the file does not name, and a lower limit of the environment holds for this process alone. An unusable file refuses everything
@@ -10,8 +10,18 @@
 #define HAMI_REGION_LIMITS_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
-#include "region.h"
+#include "hami/region.h"
+
+/* Return how many bytes of a device this process may have the container use; 0 for no limit, and for device -1. */
+uint64_t hami_region_limit(int device);
+
+/* Return the percentage of a device's time that this process's container may use; 0 for no limit, and for device -1. */
+unsigned hami_region_core_percent(int device);
+
+/* Take over a limits file that was replaced. Looks at most once a second; hami_region_limit() does so too. */
+void hami_region_follow_limits(void);
 
 /* Return the index of a UUID in `region`, or -1. */
 int hami_region_device_in(const struct hami_region *region, const char *uuid);

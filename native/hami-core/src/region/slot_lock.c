@@ -5,9 +5,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <sys/file.h>
+
 #include "file_lock.h"
 #include "options.h"
-#include "region_file.h"
+#include "region_map.h"
 
 enum { FIRST_BYTE = 0x50000000 };
 
@@ -35,14 +37,10 @@ static bool ask(int file, int command, short type, int index, struct flock *rang
     return fcntl(file, command, range) == 0;
 }
 
-static bool open_own_file(void)
+static bool adopt(int file)
 {
     struct stat status;
-    int file;
 
-    if (is_own_file(atomic_load(&own_file)))
-        return true;
-    file = open_region();
     if (file < 0)
         return false;
     if (fstat(file, &status) != 0) {
@@ -55,6 +53,41 @@ static bool open_own_file(void)
     return true;
 }
 
+static bool open_own_file(void)
+{
+    return is_own_file(atomic_load(&own_file)) || adopt(open_region());
+}
+
+/* Take the lock where locks on bytes are refused. False if another process has it; without any lock the pid decides. */
+static bool take_file_of(int index)
+{
+    int file = hami_lock_file_open(hami_options()->region_path, (off_t)FIRST_BYTE + index, true);
+
+    if (file < 0)
+        return true;
+    if (flock(file, LOCK_EX | LOCK_NB) != 0) {
+        bool is_another = errno == EWOULDBLOCK;
+
+        close(file);
+        return !is_another;
+    }
+    hami_slot_lock_forget();
+    if (adopt(file))
+        atomic_store(&own_index, index);
+    return true;
+}
+
+/* Whether another process has it there. */
+static bool is_file_locked(int index)
+{
+    int file = hami_lock_file_open(hami_options()->region_path, (off_t)FIRST_BYTE + index, false);
+    bool is_locked = file >= 0 ? flock(file, LOCK_SH | LOCK_NB) != 0 : errno != ENOENT;
+
+    if (file >= 0)
+        close(file);
+    return is_locked;
+}
+
 bool hami_slot_lock_take(int index)
 {
     struct flock range;
@@ -62,8 +95,11 @@ bool hami_slot_lock_take(int index)
     hami_slot_lock_give();
     if (hami_region_is_private() || !open_own_file())
         return true;
-    if (!ask(atomic_load(&own_file), F_OFD_SETLK, F_WRLCK, index, &range))
-        return errno != EAGAIN && errno != EACCES;
+    if (!ask(atomic_load(&own_file), F_OFD_SETLK, F_WRLCK, index, &range)) {
+        bool is_another = errno == EAGAIN || errno == EACCES;
+
+        return hami_byte_locks_are_refused(atomic_load(&own_file)) ? take_file_of(index) : !is_another;
+    }
     atomic_store(&own_index, index);
     return true;
 }
@@ -73,8 +109,8 @@ void hami_slot_lock_give(void)
     int file = atomic_load(&own_file), index = atomic_exchange(&own_index, -1);
     struct flock range;
 
-    if (index >= 0 && is_own_file(file))
-        ask(file, F_OFD_SETLK, F_UNLCK, index, &range);
+    if (index >= 0 && is_own_file(file) && !ask(file, F_OFD_SETLK, F_UNLCK, index, &range))
+        flock(file, LOCK_UN);
 }
 
 bool hami_slot_is_locked(int index)
@@ -87,6 +123,8 @@ bool hami_slot_is_locked(int index)
         return false;
     file = is_own_file(own) ? own : open_region();
     is_free = file >= 0 && ask(file, F_OFD_GETLK, F_WRLCK, index, &range) && range.l_type == F_UNLCK;
+    if (!is_free && file >= 0 && hami_byte_locks_are_refused(file))
+        is_free = !is_file_locked(index);
     if (file >= 0 && file != own)
         close(file);
     return !is_free;

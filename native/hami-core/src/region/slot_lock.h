@@ -4,7 +4,8 @@
  * Each pid namespace numbers processes by itself. A process in a nested one, or beside this one, has a slot whose pid means nothing
  * here or belongs to another process. What every namespace sees is a lock on a file: here on one byte for each slot, far behind the
  * file's end. It belongs to an open file, so the kernel drops it when the process ends or executes another program, as it does with
- * the driver's files and the memory behind them. A process that cannot open one more file has none; then its pid decides.
+ * the driver's files and the memory behind them. Where such locks are refused it is a file for each slot (file_lock.h). A process
+ * that cannot open one more file has none; then its pid decides.
  * Threads: take and give are called under one lock; the others are safe in any thread.
  */
 #ifndef HAMI_SLOT_LOCK_H

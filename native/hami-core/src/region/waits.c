@@ -4,7 +4,7 @@
 
 #include "log.h"
 #include "options.h"
-#include "region.h"
+#include "region_map.h"
 
 /* The shortest wait that is said. */
 #define SAID_LEAST_MS 100u

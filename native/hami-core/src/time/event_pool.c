@@ -35,12 +35,6 @@ struct hami_event_pool {
 
 static struct hami_event_pool pools[CONTEXTS_MAX];
 
-static bool can_time(void)
-{
-    return hami_real.cuEventCreate && hami_real.cuEventRecord && hami_real.cuEventQuery && hami_real.cuEventElapsedTime &&
-           hami_real.cuEventDestroy_v2 && hami_real.cuStreamCreate && hami_real.cuStreamDestroy_v2 && hami_real.cuStreamIsCapturing;
-}
-
 /* Return the pool with a context. Another device's lock may be held by who makes or closes others. */
 static struct hami_event_pool *find(CUcontext context)
 {
@@ -68,7 +62,7 @@ struct hami_event_pool *hami_event_pool_of(CUcontext context, int device)
 {
     struct hami_event_pool *pool;
 
-    if (!context || !can_time())
+    if (!context)
         return NULL;
     pool = find(context);
     if (pool)
@@ -135,7 +129,7 @@ static struct hami_event *take(struct hami_event_pool *pool)
     return event;
 }
 
-struct hami_event *hami_event_hold(struct hami_event *event)
+struct hami_event *hami_event_retain(struct hami_event *event)
 {
     event->users++;
     return event;
@@ -198,7 +192,7 @@ struct hami_event *hami_event_record(struct hami_event_pool *pool, CUstream stre
         hami_event_drop(event);
         return NULL;
     }
-    event->anchor = hami_event_hold(anchor);
+    event->anchor = hami_event_retain(anchor);
     return event;
 }
 

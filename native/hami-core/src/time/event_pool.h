@@ -36,7 +36,7 @@ CUcontext hami_event_pool_context(const struct hami_event_pool *pool);
  * with hami_event_drop().
  */
 struct hami_event *hami_event_record(struct hami_event_pool *pool, CUstream stream, uint64_t now_ns);
-struct hami_event *hami_event_hold(struct hami_event *event);
+struct hami_event *hami_event_retain(struct hami_event *event);
 void hami_event_drop(struct hami_event *event);
 
 enum hami_event_state { HAMI_EVENT_AHEAD, HAMI_EVENT_REACHED, HAMI_EVENT_LOST };

@@ -32,7 +32,8 @@ struct hami_gpu_time {
     struct hami_gpu_time_device devices[HAMI_DEVICES_MAX];
     _Atomic uint64_t monitor_asked_at_ns; /* priority.h */
     _Atomic uint64_t paid_at_beside[HAMI_DEVICES_MAX]; /* meter.h: a second bucket of each device */
-    uint64_t unused[383 - HAMI_DEVICES_MAX];
+    _Atomic uint64_t probes_paid_at[HAMI_DEVICES_MAX]; /* meter.h: a bucket of each device for launches of unknown cost */
+    uint64_t unused[383 - 2 * HAMI_DEVICES_MAX];
     struct hami_timeline timelines[HAMI_DEVICES_MAX];
     struct hami_process_turns turns[HAMI_DEVICES_MAX];
 };

@@ -1,5 +1,6 @@
 #include "interval.h"
 
+#include "probes.h"
 #include "trace.h"
 
 /* More launches than limiter.c lets wait on a device. */
@@ -67,6 +68,25 @@ void hami_intervals_note_wait(struct hami_intervals *intervals, int device)
     set_uncounted(intervals, device, true);
 }
 
+static bool is_probe_of(const struct hami_interval *interval, uint64_t kernel_key)
+{
+    return interval->advance_ns && interval->kernel_key == kernel_key;
+}
+
+bool hami_intervals_have_probe(const struct hami_intervals *intervals, uint64_t kernel_key)
+{
+    const struct hami_interval *interval = intervals->probes ? intervals->first : NULL;
+
+    while (interval && !is_probe_of(interval, kernel_key))
+        interval = interval->next;
+    return interval != NULL;
+}
+
+bool hami_intervals_run_probe(const struct hami_intervals *intervals, uint64_t kernel_key)
+{
+    return intervals->probes && intervals->first->paid_until_ns && is_probe_of(intervals->first, kernel_key);
+}
+
 static void become_first(struct hami_intervals *intervals, struct hami_interval *interval, uint64_t now_ns)
 {
     intervals->first = interval;
@@ -81,6 +101,7 @@ void hami_interval_add(struct hami_intervals *intervals, const struct hami_devic
 
     if (!interval) {
         hami_meter_guess(filled->kernel);
+        hami_probes_end(now, filled->advance_ns);
         hami_event_drop(filled->from);
         return;
     }
@@ -88,11 +109,12 @@ void hami_interval_add(struct hami_intervals *intervals, const struct hami_devic
     interval->others_ns = hami_meter_others_ns(device);
     interval->alone_ns = hami_meter_occupied_ns(meter, filled->prepaid_ns);
     interval->queued_ns = interval->estimate_ns = filled->prepaid_ns;
-    interval->prepaid_ns = hami_meter_believed(device, filled->prepaid_ns);
+    interval->prepaid_ns = filled->advance_ns ? filled->prepaid_ns : hami_meter_believed(device, filled->prepaid_ns);
     interval->standing_ns = filled->prepaid_ns - interval->prepaid_ns;
-    hami_event_hold(interval->to);
+    hami_event_retain(interval->to);
     interval->waits = intervals->waits;
     count(intervals, device, (int64_t)interval->queued_ns, (int)interval->launches);
+    intervals->probes += interval->advance_ns != 0;
     if (intervals->first)
         intervals->last->next = interval;
     else
@@ -115,10 +137,9 @@ static void drop_first(struct hami_intervals *intervals, int device, uint64_t no
     become_first(intervals, interval->next, now_ns);
     hami_event_drop(interval->from);
     hami_event_drop(interval->to);
-    if (interval->kernel)
-        atomic_store_explicit(&interval->kernel->probed_at_ns, 0, memory_order_relaxed);
     hami_meter_count(device, interval->standing_ns + interval->prepaid_ns);
     count(intervals, device, -(int64_t)interval->queued_ns, -(int)interval->launches);
+    intervals->probes -= interval->advance_ns != 0;
     interval->next = pools[device].unused;
     pools[device].unused = interval;
 }
@@ -151,7 +172,7 @@ static void pay(struct hami_intervals *intervals, const struct hami_device_now *
     uint64_t done = cost < interval->queued_ns ? cost : interval->queued_ns;
 
     if (interval->is_aside) {
-        hami_meter_debit_aside(now, (int64_t)(interval->due_ns - before));
+        hami_meter_debit_first(now, (int64_t)(interval->due_ns - before));
         hami_meters[now->device].set_aside_ns += interval->due_ns - before;
     } else {
         hami_meter_debit(now, (int64_t)(interval->due_ns - before));
@@ -160,6 +181,14 @@ static void pay(struct hami_intervals *intervals, const struct hami_device_now *
     interval->own_ns += hami_meter_own(now->device, since, to_ns);
     progress(intervals, now->device, done);
     interval->paid_until_ns = to_ns > since ? to_ns : since;
+}
+
+/* Return the kind of an interval's only launch; NULL if there are several, or if another kind has taken its entry. */
+static struct hami_kernel *kind_of(const struct hami_interval *interval)
+{
+    struct hami_kernel *kernel = interval->kernel;
+
+    return kernel && atomic_load_explicit(&kernel->key, memory_order_relaxed) == interval->kernel_key ? kernel : NULL;
 }
 
 /*
@@ -171,9 +200,9 @@ static void pay(struct hami_intervals *intervals, const struct hami_device_now *
  * the more containers there are; otherwise a kernel of varying length would count with its shortest. Brief kernels are rarely
  * interrupted.
  */
-static void learn_kernel(const struct hami_interval *interval, int device, uint64_t timed_ns)
+static void learn_kernel(struct hami_kernel *kernel, const struct hami_interval *interval, int device, uint64_t timed_ns)
 {
-    uint64_t mean = atomic_load_explicit(&interval->kernel->cost_ns, memory_order_relaxed);
+    uint64_t mean = atomic_load_explicit(&kernel->cost_ns, memory_order_relaxed);
     uint64_t priced = hami_meter_priced(device, timed_ns), others = hami_meter_others_ns(device) - interval->others_ns;
     struct hami_sample sample = {priced, priced, priced > timed_ns ? priced : timed_ns};
 
@@ -181,12 +210,12 @@ static void learn_kernel(const struct hami_interval *interval, int device, uint6
         sample.least_ns = priced > others ? hami_meter_believed(device, priced - others) : 0;
     if (timed_ns >= BRIEF_NS && timed_ns < LONG_NS && !others && mean > sample.most_ns)
         sample.most_ns = mean - hami_meter_believed(device, mean - sample.most_ns);
-    hami_kernel_learn(interval->kernel, &sample);
+    hami_kernel_learn(kernel, &sample);
 }
 
 static void trace(const struct hami_interval *interval, int device)
 {
-    hami_trace_add(&(struct hami_trace_entry){.kind = interval->kernel ? atomic_load(&interval->kernel->key) : 0,
+    hami_trace_add(&(struct hami_trace_entry){.kind = interval->kernel ? interval->kernel_key : 0,
                                               .device = (uint16_t)device,
                                               .type = HAMI_TRACE_INTERVAL,
                                               .paid_ns = interval->cost_ns,
@@ -194,21 +223,37 @@ static void trace(const struct hami_interval *interval, int device)
                                               .estimate_us = (uint32_t)(interval->estimate_ns / 1000)});
 }
 
-/* The advance of a launch of unknown cost says nothing about its kind; its measured cost does. */
+/*
+ * What a probe was charged before it ran says nothing about its cost. The part of it that intervals do not decide (meter.h) is charged
+ * now that the cost is known.
+ */
+static void end_probe(const struct hami_interval *interval, const struct hami_device_now *now, uint64_t timed_ns)
+{
+    struct hami_meter *meter = &hami_meters[now->device];
+    uint64_t alone = hami_meter_priced(now->device, timed_ns), cost = hami_meter_together(meter, alone);
+    uint64_t kept = cost - hami_meter_believed(now->device, cost);
+
+    hami_probes_learn(meter, alone);
+    hami_meter_debit(now, (int64_t)kept);
+    hami_meter_count(now->device, kept);
+    hami_probes_end(now, interval->advance_ns);
+}
+
 static void end(struct hami_intervals *intervals, const struct hami_device_now *now, uint64_t from_ns, uint64_t to_ns)
 {
     struct hami_interval *interval = intervals->first;
     int device = now->device;
-    bool is_probe =
-        interval->kernel && (interval->is_aside || !atomic_load_explicit(&interval->kernel->cost_ns, memory_order_relaxed));
+    struct hami_kernel *kernel = kind_of(interval);
 
     pay(intervals, now, from_ns, to_ns);
     if (hami_trace_is_on())
         trace(interval, device);
-    if (interval->kernel)
-        learn_kernel(interval, device, to_ns - from_ns);
-    if (is_probe)
-        interval->alone_ns = atomic_load(&interval->kernel->cost_ns);
+    if (kernel)
+        learn_kernel(kernel, interval, device, to_ns - from_ns);
+    if (interval->advance_ns)
+        end_probe(interval, now, to_ns - from_ns);
+    if (interval->kernel && (interval->advance_ns || interval->is_aside))
+        interval->alone_ns = hami_meter_priced(device, to_ns - from_ns);
     hami_meter_learn(device, interval->alone_ns, interval->cost_ns);
     hami_meter_use(device, (int64_t)(interval->own_ns - interval->estimate_ns));
     hami_meter_debit(now, -(int64_t)interval->prepaid_ns);
@@ -229,12 +274,15 @@ static void collect_running(struct hami_intervals *intervals, const struct hami_
 {
     struct hami_interval *interval = intervals->first;
     uint64_t length_ns = now->ns > from_ns ? now->ns - from_ns : 0;
+    struct hami_kernel *kernel = kind_of(interval);
 
     pay(intervals, now, from_ns, now->ns);
+    if (interval->advance_ns && length_ns >= HAMI_GUESS_NS)
+        hami_probes_learn_of_long(&hami_meters[now->device]);
     if (length_ns < HAMI_PATIENCE_NS)
         return;
-    if (interval->kernel)
-        hami_kernel_outlast(interval->kernel, hami_meter_priced(now->device, length_ns));
+    if (kernel)
+        hami_kernel_outlast(kernel, hami_meter_priced(now->device, length_ns));
     hami_meter_set_aside(now, from_ns, interval->is_aside ? 0 : debited(interval));
     interval->is_aside = true;
 }
@@ -247,8 +295,6 @@ static void begin(struct hami_intervals *intervals, uint64_t from_ns)
     intervals->passed_waits = interval->waits;
     if (from_ns > intervals->moved_ns)
         intervals->moved_ns = from_ns;
-    if (interval->kernel)
-        atomic_store_explicit(&interval->kernel->is_probe_running, true, memory_order_relaxed);
 }
 
 /*
@@ -275,7 +321,8 @@ static bool collect(struct hami_intervals *intervals, const struct hami_device_n
     } else if (ended == HAMI_EVENT_AHEAD && begun == HAMI_EVENT_REACHED) {
         collect_running(intervals, now, from);
     } else if (ended == HAMI_EVENT_LOST) {
-        hami_meter_guess(interval->kernel);
+        hami_meter_guess(kind_of(interval));
+        hami_probes_end(now, interval->advance_ns);
     }
     return ended != HAMI_EVENT_AHEAD;
 }

@@ -19,6 +19,8 @@
 struct hami_interval {
     struct hami_event *from, *to;
     struct hami_kernel *kernel; /* of the only launch, or NULL */
+    uint64_t kernel_key; /* its kind: the entry may be another's by now */
+    uint64_t advance_ns; /* of a probe (probes.h); 0: it is none */
     uint64_t not_before_ns; /* no work of the interval began earlier; 0 if that is unknown */
     uint64_t paid_until_ns; /* 0: not begun */
     uint64_t others_ns; /* what the container's other processes had been charged at its start */
@@ -42,6 +44,7 @@ struct hami_intervals {
     struct hami_interval *first, *last;
     uint64_t queued_ns;
     unsigned queued_launches;
+    unsigned probes;
     uint64_t waits, passed_waits; /* host functions and events that were queued, and that the device has passed for certain */
     uint64_t moved_ns; /* when the first interval began, or became the first */
     bool is_uncounted;
@@ -55,6 +58,10 @@ static inline bool hami_intervals_may_wait(const struct hami_intervals *interval
 {
     return intervals->waits != intervals->passed_waits;
 }
+
+/* Whether a probe of a kind is among the intervals; or only whether it is the first, and the device has begun it. */
+bool hami_intervals_have_probe(const struct hami_intervals *intervals, uint64_t kernel_key);
+bool hami_intervals_run_probe(const struct hami_intervals *intervals, uint64_t kernel_key);
 
 /* Add an interval. Takes over the caller's `from` and holds `to`. */
 void hami_interval_add(struct hami_intervals *intervals, const struct hami_device_now *now, const struct hami_interval *interval);

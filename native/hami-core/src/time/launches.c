@@ -12,8 +12,6 @@
         struct hami_timed_launch timed_;                                                       \
         CUresult result_;                                                                      \
                                                                                                \
-        if (!real_)                                                                            \
-            return CUDA_ERROR_NOT_FOUND;                                                       \
         hami_limiter_enter(&launch_, &timed_);                                                 \
         result_ = real_ arguments;                                                             \
         if (__builtin_expect(timed_.from != NULL, 0))                                          \
@@ -91,13 +89,10 @@ HAMI_EXPORT CUresult cuLaunchCooperativeKernel_ptsz(CUfunction function, unsigne
 /* The launches belong together, so all wait before the first one is made. */
 HAMI_EXPORT CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launches, unsigned int count, unsigned int flags)
 {
-    __typeof__(&cuLaunchCooperativeKernelMultiDevice) real = HAMI_REAL_CUDA(cuLaunchCooperativeKernelMultiDevice);
     struct hami_timed_launch timed[HAMI_DEVICES_MAX];
     unsigned int gated = !launches ? 0 : count < HAMI_DEVICES_MAX ? count : HAMI_DEVICES_MAX;
     CUresult result;
 
-    if (!real)
-        return CUDA_ERROR_NOT_FOUND;
     for (unsigned int index = 0; index < gated; index++) {
         const CUDA_LAUNCH_PARAMS *one = &launches[index];
 
@@ -106,7 +101,7 @@ HAMI_EXPORT CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *la
                                                  SIZE(one->blockDimX, one->blockDimY, one->blockDimZ)},
                            &timed[index]);
     }
-    result = real(launches, count, flags);
+    result = HAMI_REAL_CUDA(cuLaunchCooperativeKernelMultiDevice)(launches, count, flags);
     for (unsigned int index = 0; index < gated; index++)
         if (timed[index].from)
             hami_limiter_leave(&timed[index], result);

@@ -10,7 +10,10 @@
 #include "hooks.h"
 #include "options.h"
 #include "priority.h"
+#include "probes.h"
 #include "region.h"
+#include "region_limits.h"
+#include "region_map.h"
 #include "trace.h"
 #include "waits.h"
 #include "watcher.h"
@@ -167,14 +170,41 @@ static struct delay wait_for_share(const struct hami_device_now *now)
     return (struct delay){wait, HAMI_WAIT_SHARE};
 }
 
-static struct delay delay_of(const struct hami_stream *stream, const struct hami_device_now *now, const struct hami_kernel *kernel)
+/*
+ * Whether a launch waits for an earlier one of its kind, which will tell the cost. Several of a kind may be long kernels, all on the
+ * device before the first has ended, and other processes would wait for them.
+ */
+static bool awaits_own_kind(const struct hami_stream *stream, const struct hami_device_now *now, const struct hami_kernel *kernel)
 {
     const struct hami_meter *meter = &hami_meters[now->device];
 
+    return !hami_probes_are_short(meter) && now->ns - meter->probes.began_ns < HAMI_PATIENCE_NS &&
+           hami_streams_run_probe(kernel, stream);
+}
+
+/* Return how long a launch waits until the cost of others is known. */
+static struct delay wait_for_cost(const struct hami_stream *stream, const struct hami_device_now *now,
+                                  const struct hami_kernel *kernel)
+{
+    uint64_t wait;
+
+    if (!hami_stream_would_probe(stream, kernel) || !(hami_probes_are_enough(now) || awaits_own_kind(stream, now, kernel)))
+        return (struct delay){.ns = 0};
+    wait = hami_probes_sleep_ns(now);
+    hami_meter_wait(now->device, now->ns + wait + LATE_NS);
+    return (struct delay){wait, HAMI_WAIT_COST};
+}
+
+static struct delay delay_of(const struct hami_stream *stream, const struct hami_device_now *now, const struct hami_kernel *kernel)
+{
+    const struct hami_meter *meter = &hami_meters[now->device];
+    struct delay wait;
+
     if (!hami_meter_bucket(now->device, now->ns))
         return (struct delay){.ns = 0};
-    if (hami_stream_awaits_probe(stream, kernel, now->ns))
-        return (struct delay){DEVICE_SLEEP_NS, HAMI_WAIT_COST};
+    wait = wait_for_cost(stream, now, kernel);
+    if (wait.ns)
+        return wait;
     if (meter->queued_ns >= QUEUED_MAX_NS || meter->queued_launches >= QUEUED_MAX_LAUNCHES)
         return (struct delay){DEVICE_SLEEP_NS, HAMI_WAIT_QUEUE};
     return wait_for_share(now);
@@ -221,7 +251,7 @@ static struct delay attempt(const struct hami_launch *launch, struct hami_stream
     if (!now.percent)
         return wait;
     kernel = hami_kernel_find(&hami_kernels, hami_kernel_key(launch->handle, stream->device, launch->blocks, launch->threads));
-    hami_stream_settle(stream, &now);
+    hami_stream_charge_lease(stream, &now);
     wait = delay_of(stream, &now, kernel);
     if (wait.ns) {
         hami_streams_pause(&now, stream);

@@ -6,6 +6,7 @@
 #include "long_run.h"
 #include "patient_lock.h"
 #include "region.h"
+#include "region_map.h"
 
 /* The factor follows the last seconds of what was timed. It starts from the assumption that nothing overlaps. */
 #define FACTOR_MEMORY_NS 4000000000u
@@ -28,7 +29,8 @@ struct hami_meter hami_meters[HAMI_DEVICES_MAX];
 /* What intervals of this process took, as if it were alone in the container. A child keeps the parent's, which does no harm. */
 static struct hami_timeline own_timelines[HAMI_DEVICES_MAX];
 
-static struct hami_patient_lock locks[HAMI_DEVICES_MAX] = {[0 ... HAMI_DEVICES_MAX - 1] = HAMI_PATIENT_LOCK};
+static struct hami_patient_lock locks[HAMI_DEVICES_MAX] = {[0 ... HAMI_DEVICES_MAX - 1] =
+                                                               HAMI_PATIENT_LOCK(HAMI_RANK_METER, HAMI_WAIT_DRIVER)};
 
 bool hami_meter_lock(int device)
 {
@@ -93,12 +95,12 @@ void hami_meter_debit(const struct hami_device_now *now, int64_t gpu_ns)
 {
     struct hami_gpu_time *shared = hami_gpu_time();
 
-    hami_meter_debit_aside(now, gpu_ns);
+    hami_meter_debit_first(now, gpu_ns);
     if (shared && has_long_run(shared, now->device, now->ns))
-        hami_meter_debit_beside(now, gpu_ns);
+        hami_meter_debit_second(now, gpu_ns);
 }
 
-void hami_meter_debit_aside(const struct hami_device_now *now, int64_t gpu_ns)
+void hami_meter_debit_first(const struct hami_device_now *now, int64_t gpu_ns)
 {
     struct hami_gpu_time *shared = hami_gpu_time();
 
@@ -106,7 +108,7 @@ void hami_meter_debit_aside(const struct hami_device_now *now, int64_t gpu_ns)
         debit(&shared->devices[now->device].paid_at, now, gpu_ns);
 }
 
-void hami_meter_debit_beside(const struct hami_device_now *now, int64_t gpu_ns)
+void hami_meter_debit_second(const struct hami_device_now *now, int64_t gpu_ns)
 {
     struct hami_gpu_time *shared = hami_gpu_time();
 
@@ -214,13 +216,23 @@ void hami_meter_prepay(const struct hami_device_now *now, uint64_t estimate_ns)
     hami_meter_debit(now, (int64_t)estimate_ns);
 }
 
-bool hami_meter_must_yield(int device, uint64_t now_ns)
+static bool must_yield(int device, bool is_strict, uint64_t now_ns)
 {
     struct hami_process_turns *turns = turns_of(device);
     int count = atomic_load(&hami_region()->proc_num);
 
-    return turns && hami_process_turns_must_yield(turns, own_index(), count < HAMI_SLOTS_MAX ? count : HAMI_SLOTS_MAX,
-                                                  scale_of(device) > ALONE_SCALE, now_ns);
+    return turns &&
+           hami_process_turns_must_yield(turns, own_index(), count < HAMI_SLOTS_MAX ? count : HAMI_SLOTS_MAX, is_strict, now_ns);
+}
+
+bool hami_meter_must_yield(int device, uint64_t now_ns)
+{
+    return must_yield(device, scale_of(device) > ALONE_SCALE, now_ns);
+}
+
+bool hami_meter_is_ahead(int device, uint64_t now_ns)
+{
+    return must_yield(device, false, now_ns);
 }
 
 void hami_meter_wait(int device, uint64_t until_ns)

@@ -42,6 +42,13 @@ struct hami_device_now {
     uint64_t ns;
 };
 
+/* What is known of launches whose cost is not (probes.h). */
+struct hami_probes {
+    struct hami_kernel cost; /* as if they were launches of one kind */
+    unsigned short_in_a_row;
+    uint64_t began_ns; /* when the last one began */
+};
+
 struct hami_meter {
     /* What a nanosecond of a kernel costs, as a fixed-point number: HAMI_ONE if nothing overlaps. 0 stands for HAMI_ONE. */
     _Atomic uint64_t factor;
@@ -52,6 +59,7 @@ struct hami_meter {
     uint64_t ended_from_ns; /* the latest begin of those that ended */
     uint64_t paused_ns; /* when launches last had to wait */
     uint64_t set_aside_ns; /* what was debited for launches that others do not wait for */
+    struct hami_probes probes;
     _Atomic uint64_t own_ns; /* all that this process was charged; read without the lock */
 };
 
@@ -71,13 +79,20 @@ void hami_meter_unlock(int device);
 void hami_meter_forget_locks(void);
 void hami_meter_forget(void);
 
+/* Return what launches cost that overlap as recent ones did, from what they would cost one by one. Needs no lock. */
+static inline uint64_t hami_meter_together(const struct hami_meter *meter, uint64_t alone_ns)
+{
+    uint64_t factor = atomic_load_explicit(&meter->factor, memory_order_relaxed);
+
+    return factor ? alone_ns * factor / HAMI_ONE : alone_ns;
+}
+
 /* Return the estimated cost of a launch; 0 if it is unknown. Needs no lock. */
 static inline uint64_t hami_meter_estimate(const struct hami_meter *meter, const struct hami_kernel *kernel)
 {
     uint64_t cost = atomic_load_explicit(&kernel->cost_ns, memory_order_relaxed);
-    uint64_t factor = atomic_load_explicit(&meter->factor, memory_order_relaxed);
 
-    return cost ? (factor ? cost * factor / HAMI_ONE : cost) + 1 : 0;
+    return cost ? hami_meter_together(meter, cost) + 1 : 0;
 }
 
 /* Return how long launches with this estimate occupy their stream. */
@@ -92,6 +107,9 @@ void hami_meter_use(int device, int64_t gpu_ns);
 /* Whether another process of the container, which also waits, should launch first. */
 bool hami_meter_must_yield(int device, uint64_t now_ns);
 
+/* Whether one that waits has used so much less that it should launch first, whoever has the turn. */
+bool hami_meter_is_ahead(int device, uint64_t now_ns);
+
 /* Note that this process waits for its turn, and until when it sleeps. */
 void hami_meter_wait(int device, uint64_t until_ns);
 
@@ -104,9 +122,9 @@ const _Atomic uint64_t *hami_meter_bucket(int device, uint64_t now_ns);
 /* Debit GPU time from the container's bucket; negative to give it back. Needs no lock. */
 void hami_meter_debit(const struct hami_device_now *now, int64_t gpu_ns);
 
-/* Do that in only one of the two buckets: the container's, or the one beside it. */
-void hami_meter_debit_aside(const struct hami_device_now *now, int64_t gpu_ns);
-void hami_meter_debit_beside(const struct hami_device_now *now, int64_t gpu_ns);
+/* Do that in only one of the two buckets: the container's, or the second, which launches wait for during a long run. */
+void hami_meter_debit_first(const struct hami_device_now *now, int64_t gpu_ns);
+void hami_meter_debit_second(const struct hami_device_now *now, int64_t gpu_ns);
 
 /* Launches stop waiting for what was debited, because of a launch that began at `since_ns`. Repeat it while the launch runs. */
 void hami_meter_set_aside(const struct hami_device_now *now, uint64_t since_ns, uint64_t debited_ns);

@@ -9,7 +9,7 @@
 #include "gpu_time.h"
 #include "hooks.h"
 #include "long_run.h"
-#include "region.h"
+#include "region_map.h"
 #include "scale.h"
 
 /* More often than NVML's shortest window, 1/6 s. Source: NVML API reference, nvmlDeviceGetProcessUtilization. */
@@ -32,7 +32,7 @@ enum { NOTES_MAX = 16 };
 
 struct note {
     uint64_t at_ns, charged_ns;
-    int64_t settled_ns; /* all that was debited here */
+    int64_t debited_ns; /* all that was debited here */
 };
 
 /* The container's part of a window. */
@@ -49,8 +49,8 @@ struct asked {
     uint64_t priced_ns; /* since when a scale is known; 0: it is not */
     struct hami_scale scale;
     struct note notes[NOTES_MAX]; /* newest first */
-    int64_t unsettled_ns; /* what NVML counted beyond the charges and is not debited yet */
-    int64_t settled_ns; /* what was debited of it */
+    int64_t undebited_ns; /* what NVML counted beyond the charges and is not debited yet */
+    int64_t debited_ns; /* what was debited of it */
     uint64_t long_run_since_ns; /* since when a launch runs that others do not wait for; 0: there is none */
 };
 
@@ -68,10 +68,7 @@ void hami_nvml_scale_forget(void)
 static bool can_ask(void)
 {
     if (nvml_state == UNASKED)
-        nvml_state = hami_hooks_load(HAMI_LIBRARY_NVML) && hami_real.nvmlInit_v2 && hami_real.nvmlDeviceGetHandleByUUID &&
-                             hami_real.nvmlDeviceGetProcessUtilization && hami_real.nvmlInit_v2() == NVML_SUCCESS
-                         ? USABLE
-                         : UNUSABLE;
+        nvml_state = hami_hooks_load(HAMI_LIBRARY_NVML) && hami_real.nvmlInit_v2() == NVML_SUCCESS ? USABLE : UNUSABLE;
     return nvml_state == USABLE;
 }
 
@@ -141,7 +138,7 @@ static void note(int index, uint64_t now_ns)
     struct note *notes = asked[index].notes;
 
     memmove(notes + 1, notes, (NOTES_MAX - 1) * sizeof(*notes));
-    notes[0] = (struct note){now_ns, atomic_load(&shared->charged_ns), asked[index].settled_ns};
+    notes[0] = (struct note){now_ns, atomic_load(&shared->charged_ns), asked[index].debited_ns};
 }
 
 /* Return what had been charged at a time, interpolated between two notes. False if that is unknown. */
@@ -162,16 +159,16 @@ static bool charged_by(const struct note *notes, uint64_t at_ns, uint64_t *charg
 }
 
 /* Debit the difference in parts over about one window, so that launches do not stall at once. */
-static void settle(const struct hami_device_now *now)
+static void debit_part(const struct hami_device_now *now)
 {
     struct asked *device = &asked[now->device];
-    int64_t window_ns = (int64_t)device->window_us * 1000, part = device->unsettled_ns;
+    int64_t window_ns = (int64_t)device->window_us * 1000, part = device->undebited_ns;
 
     if (window_ns > ASK_NS)
         part = part * ASK_NS / window_ns;
-    device->unsettled_ns -= part;
-    device->settled_ns += part;
-    hami_meter_debit_aside(now, part);
+    device->undebited_ns -= part;
+    device->debited_ns += part;
+    hami_meter_debit_first(now, part);
 }
 
 /* While a launch runs that others do not wait for, they do not wait for what was debited here since it began, either. */
@@ -186,8 +183,8 @@ static void follow_long_run(const struct hami_device_now *now)
     device->long_run_since_ns = since;
     while (then + 1 < device->notes + NOTES_MAX && then[1].at_ns && then->at_ns > since)
         then++;
-    if (since && device->settled_ns > then->settled_ns)
-        hami_meter_debit_beside(now, then->settled_ns - device->settled_ns);
+    if (since && device->debited_ns > then->debited_ns)
+        hami_meter_debit_second(now, then->debited_ns - device->debited_ns);
 }
 
 /* Note the end of a window. The second one tells the length of windows; what an assumed length gave is dropped. */
@@ -234,7 +231,7 @@ static void compare(int index, const struct window *window, uint64_t now_ns)
     if (!device->priced_ns)
         device->priced_ns = now_ns;
     if (!is_first && charged_by(device->notes, from_ns, &before) && charged_by(device->notes, to_ns, &after))
-        device->unsettled_ns += (int64_t)(used_ns - (after - before));
+        device->undebited_ns += (int64_t)(used_ns - (after - before));
 }
 
 static void follow(const struct hami_device_now *now)
@@ -246,7 +243,7 @@ static void follow(const struct hami_device_now *now)
 
     note(index, now->ns);
     follow_long_run(now);
-    settle(now);
+    debit_part(now);
     if (!device->handle && hami_real.nvmlDeviceGetHandleByUUID(hami_region()->uuids[index], &device->handle) != NVML_SUCCESS)
         return;
     device->is_watched = true;

@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "hooks.h"
+#include "lock_rank.h"
+#include "probes.h"
 #include "trace.h"
 
 /* How early the estimates may be: the time between two launches of a program that does nothing else. */
@@ -93,13 +95,13 @@ static struct hami_stream *take_entry(uint64_t id, int device)
 {
     struct hami_stream *stream;
 
-    pthread_mutex_lock(&table_mutex);
+    hami_lock(&table_mutex, HAMI_RANK_STREAMS);
     stream = free_entry(id, device);
     if (stream) {
         stream->device = device;
         atomic_store(&stream->id, TAKEN);
     }
-    pthread_mutex_unlock(&table_mutex);
+    hami_unlock(&table_mutex, HAMI_RANK_STREAMS);
     return stream;
 }
 
@@ -157,7 +159,7 @@ static void keep_estimates(struct hami_stream *stream, uint64_t now_ns)
     stream->tail = NULL;
 }
 
-void hami_stream_settle(struct hami_stream *stream, const struct hami_device_now *now)
+void hami_stream_charge_lease(struct hami_stream *stream, const struct hami_device_now *now)
 {
     uint64_t used = atomic_exchange_explicit(&stream->used, hami_trace_is_on() ? HAMI_LEASE_NS : 0, memory_order_relaxed);
 
@@ -206,7 +208,7 @@ void hami_streams_pause(const struct hami_device_now *now, const struct hami_str
     for (struct hami_stream *stream = hami_streams; stream < hami_streams + HAMI_STREAMS_MAX; stream++) {
         if (!is_on(stream, now->device))
             continue;
-        hami_stream_settle(stream, now);
+        hami_stream_charge_lease(stream, now);
         atomic_store_explicit(&stream->used, HAMI_LEASE_NS, memory_order_relaxed);
         if (stream->open_launches && !is_idle(stream, now->ns) && may_record_on(stream, current))
             end_open_interval(stream, now);
@@ -230,13 +232,10 @@ static void begin_timed(struct hami_stream *stream, struct hami_kernel *kernel, 
     timed->device = stream->device;
     timed->stream_id = stream->id;
     timed->kernel = kernel;
+    timed->kernel_key = atomic_load_explicit(&kernel->key, memory_order_relaxed);
     timed->prepaid_ns = prepaid_ns;
+    timed->advance_ns = is_known ? 0 : hami_probes_begin(now);
     stream->untimed_ns = 0;
-    if (is_known)
-        return;
-    atomic_store_explicit(&kernel->is_probe_running, false, memory_order_relaxed);
-    atomic_store_explicit(&kernel->probe_stream, (uint16_t)(stream - hami_streams), memory_order_relaxed);
-    atomic_store_explicit(&kernel->probed_at_ns, now->ns, memory_order_relaxed);
 }
 
 static bool is_pausing(int device, uint64_t now_ns)
@@ -252,7 +251,7 @@ uint64_t hami_stream_launch(struct hami_stream *stream, struct hami_kernel *kern
     if (hami_intervals_may_wait(&stream->intervals))
         hami_meter_guess(kernel);
     known = hami_meter_estimate(&hami_meters[stream->device], kernel);
-    estimate = known ? known : HAMI_ADVANCE_NS;
+    estimate = known ? known : hami_probes_estimate(&hami_meters[stream->device]);
     if (is_idle(stream, now->ns) || !stream->tail)
         keep_estimates(stream, now->ns);
     timed->from = NULL;
@@ -273,7 +272,7 @@ uint64_t hami_stream_launch(struct hami_stream *stream, struct hami_kernel *kern
 void hami_stream_note_wait(struct hami_stream *stream, const struct hami_device_now *now)
 {
     atomic_fetch_add(&stream->missed_waits, 1);
-    hami_stream_settle(stream, now);
+    hami_stream_charge_lease(stream, now);
 }
 
 void hami_stream_miss_wait(uint64_t id)
@@ -292,14 +291,15 @@ void hami_stream_miss_end(uint64_t id)
         atomic_store(&stream->is_ended, true);
 }
 
-bool hami_stream_awaits_probe(const struct hami_stream *stream, const struct hami_kernel *kernel, uint64_t now_ns)
+bool hami_streams_run_probe(const struct hami_kernel *kernel, const struct hami_stream *current)
 {
-    uint64_t probed = atomic_load_explicit(&kernel->probed_at_ns, memory_order_relaxed);
+    uint64_t key = atomic_load_explicit(&kernel->key, memory_order_relaxed);
 
-    return probed && !atomic_load_explicit(&kernel->cost_ns, memory_order_relaxed) && now_ns - probed < HAMI_PATIENCE_NS &&
-           !hami_intervals_may_wait(&stream->intervals) &&
-           (atomic_load_explicit(&kernel->is_probe_running, memory_order_relaxed) ||
-            atomic_load_explicit(&kernel->probe_stream, memory_order_relaxed) == stream - hami_streams);
+    for (const struct hami_stream *stream = hami_streams; stream < hami_streams + HAMI_STREAMS_MAX; stream++)
+        if (is_on(stream, current->device) && (hami_intervals_run_probe(&stream->intervals, key) ||
+                                               (stream == current && hami_intervals_have_probe(&stream->intervals, key))))
+            return true;
+    return false;
 }
 
 void hami_stream_end_timed(struct hami_timed_launch *timed, bool is_launched, const struct hami_device_now *now)
@@ -310,12 +310,14 @@ void hami_stream_end_timed(struct hami_timed_launch *timed, bool is_launched, co
     struct hami_interval interval = {.from = timed->from,
                                      .to = to,
                                      .kernel = timed->kernel,
+                                     .kernel_key = timed->kernel_key,
+                                     .advance_ns = timed->advance_ns,
                                      .not_before_ns = timed->launched_ns - HAMI_SLOW_CALL_NS,
                                      .prepaid_ns = timed->prepaid_ns,
                                      .launches = 1};
 
     if (!to) {
-        atomic_store_explicit(&timed->kernel->probed_at_ns, 0, memory_order_relaxed);
+        hami_probes_end(now, timed->advance_ns);
         if (is_launched)
             hami_meter_guess(timed->kernel);
         hami_event_drop(timed->from);
@@ -330,12 +332,13 @@ void hami_stream_end_timed(struct hami_timed_launch *timed, bool is_launched, co
 
 void hami_stream_abandon_timed(const struct hami_timed_launch *timed, bool is_launched, const struct hami_device_now *now)
 {
-    atomic_store_explicit(&timed->kernel->probed_at_ns, 0, memory_order_relaxed);
     hami_event_return(timed->from);
-    if (is_launched)
+    if (is_launched) {
         hami_meter_keep_estimate(timed->device, timed->prepaid_ns, now->ns);
-    else
-        hami_meter_debit(now, -(int64_t)timed->prepaid_ns);
+        return;
+    }
+    hami_probes_end(now, timed->advance_ns);
+    hami_meter_debit(now, -(int64_t)timed->prepaid_ns);
 }
 
 /* Release a stream that ended, or whose context did, while another thread had the lock. Returns whether it was one. */

@@ -24,9 +24,6 @@
 #define HAMI_LEASE_NS 100000u
 #define HAMI_LEASE_LAUNCHES 64u
 
-/* The advance for a launch of unknown cost. A few of them empty the bucket, also for the container's other processes. */
-#define HAMI_ADVANCE_NS 10000000u
-
 /* A launch is timed alone once in this much GPU time. Two events take some microseconds, less than a hundredth of it. */
 #define HAMI_INTERVAL_NS 1000000u
 
@@ -56,7 +53,9 @@ struct hami_timed_launch {
     struct hami_stream *stream;
     int device;
     struct hami_kernel *kernel;
+    uint64_t kernel_key; /* its kind: the entry may be another's by now */
     struct hami_event *from; /* NULL: the launch is not timed */
+    uint64_t advance_ns; /* of a probe (probes.h); 0: it is none */
     uint64_t stream_id, prepaid_ns;
     uint64_t launched_ns; /* when the driver's call returned */
 };
@@ -109,7 +108,7 @@ static inline struct hami_device_now hami_stream_now(const struct hami_stream *s
 }
 
 /* Charge what was launched on the lease. */
-void hami_stream_settle(struct hami_stream *stream, const struct hami_device_now *now);
+void hami_stream_charge_lease(struct hami_stream *stream, const struct hami_device_now *now);
 
 /*
  * Charge a launch and begin a new lease. If `timed->from` is set afterwards, call hami_stream_end_timed() after the launch. Returns
@@ -128,11 +127,17 @@ void hami_stream_abandon_timed(const struct hami_timed_launch *timed, bool is_la
  */
 void hami_stream_note_wait(struct hami_stream *stream, const struct hami_device_now *now);
 
+/* Whether a launch would be a probe (probes.h). Behind a host function or an event, the cost is guessed instead. */
+static inline bool hami_stream_would_probe(const struct hami_stream *stream, const struct hami_kernel *kernel)
+{
+    return !atomic_load_explicit(&kernel->cost_ns, memory_order_relaxed) && !hami_intervals_may_wait(&stream->intervals);
+}
+
 /*
- * Whether a launch waits until the cost of its kind is known. Not if the launch that will tell it is on another stream and has not
- * begun, because that one may wait for this stream.
+ * Whether a probe of a kind runs, or is on the stream `current`. One on another stream that has not begun may wait for this one, so
+ * nothing waits for it.
  */
-bool hami_stream_awaits_probe(const struct hami_stream *stream, const struct hami_kernel *kernel, uint64_t now_ns);
+bool hami_streams_run_probe(const struct hami_kernel *kernel, const struct hami_stream *current);
 
 /*
  * Before launches pause: end the leases of a device, and record the ends of its open launches. `current` is the stream that pauses.

@@ -9,8 +9,6 @@
     do {                                                    \
         __typeof__(&symbol) real_ = HAMI_REAL_CUDA(symbol); \
                                                             \
-        if (!real_)                                         \
-            return CUDA_ERROR_NOT_FOUND;                    \
         hami_limiter_note_wait(stream, is_per_thread);      \
         return real_ arguments;                             \
     } while (0)
@@ -59,8 +57,6 @@ HAMI_EXPORT CUresult cuStreamWaitEvent_ptsz(CUstream stream, CUevent event, unsi
     do {                                                    \
         __typeof__(&symbol) real_ = HAMI_REAL_CUDA(symbol); \
                                                             \
-        if (!real_)                                         \
-            return CUDA_ERROR_NOT_FOUND;                    \
         hami_limiter_end_stream(stream);                    \
         return real_(stream);                               \
     } while (0)

@@ -1,10 +1,6 @@
 #include "trace.h"
 
-#include <errno.h>
-#include <limits.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "clock.h"
@@ -16,23 +12,6 @@ struct hami_trace *_Atomic hami_trace;
 
 static _Atomic bool is_asked;
 
-static struct hami_trace *map_file(void)
-{
-    char path[PATH_MAX];
-    void *address = MAP_FAILED;
-    int file = -1;
-
-    if (snprintf(path, sizeof(path), "%s" HAMI_TRACE_SUFFIX, hami_options()->region_path) < (int)sizeof(path))
-        file = hami_file_open_shared(path, (off_t)sizeof(struct hami_trace));
-    if (file >= 0)
-        address = mmap(NULL, sizeof(struct hami_trace), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    if (address == MAP_FAILED)
-        hami_log(HAMI_LOG_WARNING, "%s: cannot be used: %s; launches are not traced", path, strerror(errno));
-    if (file >= 0)
-        close(file);
-    return address == MAP_FAILED ? NULL : address;
-}
-
 void hami_trace_begin(void)
 {
     struct hami_trace *trace;
@@ -41,7 +20,7 @@ void hami_trace_begin(void)
         return;
     if (hami_options()->log_level < HAMI_LOG_EVERYTHING || !hami_options()->region_path[0])
         return;
-    trace = map_file();
+    trace = hami_file_map_beside_region(HAMI_TRACE_SUFFIX, sizeof(*trace), "launches are not traced");
     if (!trace)
         return;
     trace->magic = HAMI_TRACE_MAGIC;

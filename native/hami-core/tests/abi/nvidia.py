@@ -84,10 +84,25 @@ def inline_variants(header: Path) -> set[str]:
     return set(re.findall(r"^static inline CUresult (cu\w+_pts[zd]) ?\(", header.read_text(), re.M))
 
 
-def graphics_names() -> set[str]:
-    """Return the names in the newest headers for OpenGL, EGL and VDPAU."""
-    headers = [NEWEST.cuda_h.with_name(f"cuda{interface}Typedefs.h") for interface in ("GL", "EGL", "VDPAU")]
-    return {name for header in headers for name in re.findall(r"PFN_(cu\w+?)_v\d+", header.read_text())}
+def interface_versions() -> dict[str, int]:
+    """
+    Return the CUDA version of each symbol for OpenGL, EGL, VDPAU and the profiler that the driver exports on Linux.
+
+    Their headers need those of the other interface, so the typedefs tell. The oldest version of a name is the plain
+    symbol, the next one has _v2, and a variant for the per-thread default stream belongs to the newest.
+    """
+    text = "".join(
+        NEWEST.cuda_h.with_name(f"cuda{interface}Typedefs.h").read_text()
+        for interface in ("GL", "EGL", "VDPAU", "Profiler")
+    )
+    found: dict[str, int] = {}
+    for name in set(re.findall(r"\*PFN_(cu\w+?)_v\d+", text)) - {"cuWGLGetDevice"}:
+        plain = sorted(map(int, re.findall(rf"\*PFN_{name}_v(\d+)\)", text)))
+        symbols = [name] + [f"{name}_v{number}" for number in range(2, len(plain) + 1)]
+        found |= dict(zip(symbols, plain, strict=True))
+        for version, variant in re.findall(rf"\*PFN_{name}_v(\d+)(_ptsz|_ptds)\)", text):
+            found[symbols[-1] + variant] = int(version)
+    return found
 
 
 def versions() -> dict[str, int]:

@@ -20,7 +20,7 @@ with open("/proc/self/maps") as maps:
 
 MUST_BE_ASKED_FOR = {
     *("cuMemAlloc", "cuMemAllocPitch", "cuMemAllocManaged", "cuMemAllocAsync", "cuMemAllocFromPoolAsync"),
-    *("cuArrayCreate", "cuArray3DCreate", "cuMipmappedArrayCreate", "cuMemPoolCreate", "cuIpcOpenMemHandle"),
+    *("cuArrayCreate", "cuArray3DCreate", "cuMipmappedArrayCreate", "cuMemPoolCreate"),
     *("cuLaunchKernel", "cuLaunchCooperativeKernel", "cuGraphLaunch", "cuGraphInstantiate", "cuGetProcAddress"),
 }
 

@@ -9,4 +9,4 @@
 
 const struct hami_hook_row hami_hook_rows[HAMI_HOOKS];
 bool (*const hami_start)(void) = NULL;
-void (*const hami_tell_unreached)(enum hami_unreached, const char *) = NULL;
+void (*const hami_tell_unhooked_load)(enum hami_unhooked_load, const char *) = NULL;

@@ -2,12 +2,15 @@
 The folders of `src` use one another in one direction.
 
 The build links each folder with the folders it may use and nothing else, and compiles it with their headers only. These
-tests check that this would catch a call upwards, and that the order is one.
+tests check that this would catch a call upwards, and that the order is one. The files use one another in one direction
+too.
 """
 
 import os
 import re
 import subprocess
+from collections import defaultdict
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -24,6 +27,8 @@ CALLED = {
     "memory": "hami_graph_allocates",
 }
 """A function of each folder that folders above it may call."""
+EXPORTED = re.compile(r"cu[A-Z]|nvml[A-Z]|dlv?sym$|dlm?open$")
+"""What programs call. The library also calls it like a program: as the driver's, or as the C library's."""
 
 
 @pytest.fixture(scope="module")
@@ -89,3 +94,43 @@ def test_a_call_upwards_does_not_link(
 
     assert {CALLED[name] for name in set(CALLED) - found} == missing
     assert (not missing) == (done.returncode == 0)
+
+
+def circle(graph: dict[str, set[str]]) -> list[str]:
+    """Return the files of a circle, or nothing if there is none."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_no_file_includes_a_file_that_includes_it() -> None:
+    """
+    A source and its header count as one. So a reader who follows the includes never comes back to a file.
+    """
+    included: dict[str, set[str]] = defaultdict(set)
+    for path in SOURCE.glob("src/**/*.[chS]"):
+        headers = re.findall(r'^#include "(\w+)\.h"', path.read_text(), re.MULTILINE)
+        included[path.stem] |= set(headers) - {path.stem}
+
+    assert [] == circle(included)
+
+
+def test_no_file_calls_a_file_that_calls_it(build: Path, described: dict[str, list[set[str]]]) -> None:
+    """
+    Also where a function is declared in another file's header.
+    """
+    defined: dict[str, str] = {}
+    missing: dict[str, set[str]] = {}
+    for folder in described:
+        archive = build / "tests/direction" / f"libhami_{folder.replace('/', '_')}_archive.a"
+        listed = subprocess.run(["nm", "--print-file-name", archive], check=True, capture_output=True, text=True).stdout
+        for place, kind, symbol in re.findall(r":(\S+)\.o: *[0-9a-f]* ([A-Zv]) (\w+)$", listed, re.MULTILINE):
+            if kind == "U":
+                missing.setdefault(place, set()).add(symbol)
+            elif not EXPORTED.match(symbol):
+                defined[symbol] = place
+    called = {place: {defined[symbol] for symbol in symbols & set(defined)} for place, symbols in missing.items()}
+
+    assert [] == circle(called)

@@ -47,7 +47,7 @@ static const struct field slot_fields[] = {
 /* What this library adds to HAMi's layout. */
 static const struct field records[] = {
     REGION("MARK_START", sem.records),
-    REGION("UNREACHED", sem.unreached),
+    REGION("UNREACHED", sem.unhooked_loads),
     {"PEAK", offsetof(struct hami_device_memory, peak)},
     {"WAITS", offsetof(struct hami_device_memory, waits)},
     {"WAIT_REASON_COUNT", HAMI_WAIT_REASONS},

@@ -25,7 +25,10 @@ PID_OFFSET = "100000"
 """NVML's pids are the host's, which differ from the container's."""
 UNLIMITED = 100
 PATIENCE_SECONDS = 600
-OPTIONS = ("streams", "graph", "pause_us", "threads", "burst", "sms", "persistent", "host_us", "device", "rank")
+OPTIONS = (
+    *("streams", "graph", "pause_us", "threads", "burst", "sms", "persistent", "host_us", "device", "rank"),
+    *("kinds", "spread", "known", "passes", "reload"),
+)
 """The fields of a tenant that are options of the load (load.c)."""
 
 
@@ -54,6 +57,16 @@ class Tenant:
     device: int = 0
     rank: int = 0
     """1 or 2: after each request it waits until the other rank is as far; 0: it does not."""
+    kinds: int = 1
+    """How many kernels of different lengths are launched in turn; each is a microsecond longer than another."""
+    spread: int = 4096
+    """How many of them have different lengths, at most."""
+    known: int = 0
+    """How many launches of the first of them follow each."""
+    passes: int = 0
+    """1: each turn through the kinds is waited for and measured."""
+    reload: int = 0
+    """The kinds are loaded again for each turn. 1: so that they are always new; 2: after the old ones were unloaded."""
     faults: str = ""
     """FAKE_DRIVER_FAULTS: calls of the driver that are slow or fail."""
 
@@ -77,6 +90,8 @@ class Cell:
     has_library: bool = True
     is_virtual: bool = True
     """Whether time is virtual instead of the machine's."""
+    is_concurrent: bool = False
+    """Whether processes run at the same time, as under MPS, instead of in time slices."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +106,8 @@ class Share:
     """The mean of each process after settling."""
     latencies_ms: tuple[float, ...]
     """How long each of its last requests took that were waited for."""
+    passes_ms: tuple[tuple[float, ...], ...]
+    """How long each turn through the kinds took that was waited for, of each process."""
 
     @property
     def launches(self) -> int:
@@ -158,6 +175,7 @@ def _environ(cell: Cell, build: Path, folder: Path, number: int) -> dict[str, st
         "FAKE_DRIVER_DIR": str(folder),
         "FAKE_DRIVER_PID_OFFSET": PID_OFFSET,
         "FAKE_DRIVER_NVML_WINDOW_MS": str(cell.window_ms or 0),
+        "FAKE_DRIVER_MPS": str(int(cell.is_concurrent)),
         "CUDA_DEVICE_MEMORY_SHARED_CACHE": str(folder / f"tenant-{number}.cache"),
         "GPU_CORE_UTILIZATION_POLICY": "force",
     }
@@ -180,4 +198,5 @@ def _share(results: list[dict[str, Any]]) -> Share:
         longest_ms=max(result["longest_ms"] for result in results),
         processes=tuple(sum(process) / len(process) / 1e7 for process in settled),
         latencies_ms=tuple(latency / 1e6 for result in results for latency in result["latencies_ns"]),
+        passes_ms=tuple(tuple(duration / 1e6 for duration in result["passes_ns"]) for result in results),
     )

@@ -19,6 +19,7 @@ from limiter.matrix import (
     FULL,
     KERNELS,
     LIMITS,
+    NEW_KINDS,
     SHORT,
     TOLERANCE,
     Form,
@@ -26,7 +27,14 @@ from limiter.matrix import (
     name,
 )
 from limiter.programs import Measured
-from limiter.programs_page import PROGRAMS_NOTE, REQUESTS_NOTE, programs_table, requests_table
+from limiter.programs_page import (
+    FIRST_NOTE,
+    PROGRAMS_NOTE,
+    REQUESTS_NOTE,
+    first_use_table,
+    programs_table,
+    requests_table,
+)
 from limiter.tables import table
 
 BELOW = (
@@ -63,7 +71,9 @@ Alone, every kernel is run with every limit in every way to launch. Beside an un
 simplest and the most concurrent way. 30 beside 70 is run in all ways. Not each of these is run with each window of
 NVML, because a container that is alone hardly depends on it: {alone} alone; {unlimited} beside an unlimited one;
 {limited} of 30 beside 70. The kernels: `log-normal` has a median of 1 ms and σ 1; `phases` takes 1 ms and, after about
-twenty seconds, 10 ms. What a launch costs its thread is in [hami-core-bench.md](hami-core-bench.md).
+twenty seconds, 10 ms; `always new` are {new} kernels of 20 to {longest} µs, which are loaded again for each turn
+through them, so that the library knows none. What a launch costs its thread is in
+[hami-core-bench.md](hami-core-bench.md).
 """
 FULL_NOTE = f"""
 A device that two containers keep busy loses up to 5 % when it switches. Then 30 + 70 do not fit: the smaller share is
@@ -108,12 +118,12 @@ its slices.
 
 def page(outcomes: list[Outcome], measured: Measured, seconds: int, build: Path) -> str:
     """Return the page for the results."""
+    programs = len(measured.held) + len(measured.answered) + len(measured.first)
     failed = [f"- {name(outcome.row)}: {what}" for outcome in outcomes for what in outcome.failures()]
     missed = measured.failures()
     verdict = (
         f"Of {len(outcomes)} cells {len(failed)} miss the requirement: a mean within {TOLERANCE:.0f} points, with the "
-        f"exceptions in the notes below. Of {len(measured.held) + len(measured.answered)} programs of certain kinds "
-        f"{len(missed)} miss theirs."
+        f"exceptions in the notes below. Of {programs} programs of certain kinds {len(missed)} miss theirs."
     )
     failed += [f"- {what}" for what in missed]
     sections = [
@@ -146,10 +156,19 @@ def page(outcomes: list[Outcome], measured: Measured, seconds: int, build: Path)
         "\n## Programs that wait, or are waited for\n",
         PROGRAMS_NOTE,
         programs_table(measured.held),
+        "\n## First use of kernels\n",
+        FIRST_NOTE,
+        first_use_table(measured.first),
         "\n## A small load of requests\n",
         REQUESTS_NOTE,
         requests_table(measured.answered),
-        COVERAGE.format(alone=_met(ALONE), unlimited=_met(BESIDE_UNLIMITED), limited=_met(BESIDE_LIMITED)),
+        COVERAGE.format(
+            alone=_met(ALONE),
+            unlimited=_met(BESIDE_UNLIMITED),
+            limited=_met(BESIDE_LIMITED),
+            new=NEW_KINDS,
+            longest=NEW_KINDS + 19,
+        ),
     ]
     return "\n\n".join(_filled(section.strip("\n")) for section in sections) + "\n"
 

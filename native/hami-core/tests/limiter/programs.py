@@ -6,10 +6,11 @@ Owns which programs there are and what is required of each. Neighbours: `cells` 
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from limiter.cells import SETTLING_SECONDS, UNLIMITED, Cell, Share, Tenant, run
+from limiter.matrix import NEW_KINDS
 
 LIMITS = (10, 50)
 WINDOWS_MS = (166, None)
@@ -24,6 +25,38 @@ REQUESTS = (("5 kernels of 1 ms", 1000, 5), ("50 kernels of 0.1 ms", 100, 50), (
 """What a request of the small load is: its name, the length of its kernels in microseconds, and how many they are."""
 PAUSES = 19
 """A twentieth of the time is work."""
+
+
+FIRST_LIMITS = (5, 10, 20, 50, 90)
+FIRST_SECONDS = 20
+"""The virtual seconds in which three passes end at every limit."""
+LONGER = 1.5
+"""How much longer the first pass over some kernels may take than the next."""
+FIRST_USES = {
+    "400 kernels, each followed by 2 known ones": Tenant(0, "busy_30", kinds=400, spread=41, known=2, passes=1),
+    "400 kernels, each three times": Tenant(0, "busy_30", kinds=400, spread=41, burst=3, passes=1),
+    "400 kernels of up to 0.4 ms": Tenant(0, "busy_30", kinds=400, passes=1),
+    "400 graphs of 4": Tenant(0, "busy_30", kinds=400, spread=41, graph=4, passes=1),
+    "400 kernels on 8 streams": Tenant(0, "busy_30", kinds=400, spread=41, known=2, streams=8, passes=1),
+    "400 kernels of each of 2 processes": Tenant(0, "busy_30", kinds=400, spread=41, known=2, processes=2, passes=1),
+}
+"""Programs that launch kernels of 30 to 70 µs, or another length they name, in passes."""
+
+
+@dataclass(frozen=True)
+class FirstUse:
+    """How long passes over some kernels took: the first, the slower of the next two, and one without a limit."""
+
+    title: str
+    limit: int
+    free_ms: float
+    first_ms: float
+    next_ms: float
+
+    def failures(self) -> list[str]:
+        """Return what is missed, in words."""
+        missed = self.first_ms > LONGER * self.next_ms
+        return [f"{self.title}, limit {self.limit}: {self.first_ms:.0f}, then {self.next_ms:.0f} ms"] if missed else []
 
 
 @dataclass(frozen=True)
@@ -87,17 +120,20 @@ class Measured:
 
     held: tuple[Held, ...]
     answered: tuple[Answered, ...]
+    first: tuple[FirstUse, ...]
 
     def failures(self) -> list[str]:
         """Return what is missed, in words."""
         held = [failure for one in self.held for failure in one.failures()]
-        return held + [failure for one in self.answered for failure in one.failures()]
+        first = [failure for one in self.first for failure in one.failures()]
+        return held + [failure for one in self.answered for failure in one.failures()] + first
 
 
 def measure_programs(build: Path, seconds: int) -> Measured:
     """Run every program for some virtual seconds after settling."""
     held = tuple(measure_share(program, build, seconds) for program in programs())
-    return Measured(held, tuple(measure_requests(build, seconds)))
+    first = tuple(measure_first_use(title, limit, build) for title in FIRST_USES for limit in FIRST_LIMITS)
+    return Measured(held, tuple(measure_requests(build, seconds)), first)
 
 
 def programs() -> Iterator[Program]:
@@ -114,6 +150,8 @@ def _alone(limit: int, window_ms: int | None) -> Iterator[Program]:
     beside = Tenant(limit, "busy_1000@10", persistent=1)
     yield Program("kernels beside one that does not end", limit, Cell((beside,), window_ms), 1)
     yield Program("grids for 188 SMs", limit, Cell((Tenant(limit, "busy_1000", sms=188),), window_ms))
+    new = Tenant(limit, "busy_20", kinds=NEW_KINDS, sms=188, reload=1)
+    yield Program("new kernels and grids for 188 SMs", limit, Cell((new,), window_ms))
     yield Program("a host function of 0.2 ms", limit, Cell((Tenant(limit, "busy_1000", host_us=200),), window_ms))
     for symbol in SLOW_SYMBOLS:
         fault = f"{symbol}:{SLOW_CALL}:SLEEP_{SLOW_SECONDS}000"
@@ -124,6 +162,21 @@ def _alone(limit: int, window_ms: int | None) -> Iterator[Program]:
 def measure_share(program: Program, build: Path, seconds: int) -> Held:
     """Run a program for some virtual seconds after settling."""
     return Held(program, tuple(program.share(share) for share in run(program.cell, build, seconds)))
+
+
+def measure_first_use(title: str, limit: int, build: Path) -> FirstUse:
+    """Run a program of FIRST_USES without and with a limit."""
+    (free_ms, *_), (first_ms, *next_ms) = (
+        _slowest_passes_ms(replace(FIRST_USES[title], limit=percent), build) for percent in (UNLIMITED, limit)
+    )
+    return FirstUse(title, limit, free_ms, first_ms, max(next_ms))
+
+
+def _slowest_passes_ms(tenant: Tenant, build: Path) -> list[float]:
+    """Return how long the first three passes took in the slowest process."""
+    (share,) = run(Cell((tenant,)), build, FIRST_SECONDS)
+    passes = [each[:3] for each in share.passes_ms]
+    return [max(each) for each in zip(*passes, strict=True)]
 
 
 def measure_requests(build: Path, seconds: int) -> Iterator[Answered]:

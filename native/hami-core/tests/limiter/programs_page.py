@@ -6,7 +6,7 @@ Owns their words and tables. Neighbours: `programs` measures, `page` puts the pa
 
 from collections.abc import Iterable
 
-from limiter.programs import LIMITS, Answered, Held
+from limiter.programs import FIRST_LIMITS, LIMITS, LONGER, Answered, FirstUse, Held
 from limiter.tables import table
 
 PROGRAMS_NOTE = """
@@ -20,6 +20,27 @@ REQUESTS_NOTE = """
 A server that is busy for a twentieth of the time, and a device to itself. The table shows what 99 of 100 requests take
 at most. At most the length of one kernel may be added.
 """
+
+
+FIRST_NOTE = f"""
+Kernels of 30 to 70 µs, unless something else is said, are launched in passes, each of which is waited for. The table
+shows how long the first pass took, in which their cost is unknown, and the slower of the next two. The first may take
+{LONGER} times as long. It is often shorter, because a container begins with unused time.
+"""
+
+
+def first_use_table(first: Iterable[FirstUse]) -> str:
+    """Return how long the first pass and the next took, by limit."""
+    kinds: dict[str, list[FirstUse]] = {}
+    for one in first:
+        kinds.setdefault(one.title, []).append(one)
+    return table(
+        ["program", "no limit", *(f"limit {limit}" for limit in FIRST_LIMITS)],
+        (
+            [title, f"{found[0].free_ms:.0f} ms", *(f"{one.first_ms:.0f}, then {one.next_ms:.0f} ms" for one in found)]
+            for title, found in kinds.items()
+        ),
+    )
 
 
 def programs_table(held: Iterable[Held]) -> str:

@@ -74,7 +74,7 @@ take(results)
 slow.join()
 say(sorted(results))
 """
-    results = container.run(LOAD + program, FAKE_DRIVER_FAULTS="cuMemAllocAsync:2:SLEEP_1000")
+    results = container.run(LOAD + program, FAKE_DRIVER_FAULTS="cuMemAllocFromPoolAsync:2:SLEEP_1000")
 
     assert [0, 2] == results
     record = waits(container)["pool"]

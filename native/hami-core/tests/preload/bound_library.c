@@ -15,6 +15,7 @@ static allocate_type *const addresses[] = {cuMemAlloc_v2};
 EXPORT int allocate_by_call(size_t bytes);
 EXPORT int allocate_by_address(size_t bytes);
 EXPORT int allocate_by_lookup(size_t bytes);
+EXPORT const void *address_without_hook(void);
 
 int allocate_by_call(size_t bytes)
 {
@@ -36,4 +37,9 @@ int allocate_by_lookup(size_t bytes)
     CUdeviceptr pointer;
 
     return allocate(&pointer, bytes);
+}
+
+const void *address_without_hook(void)
+{
+    return (void *)cuCtxGetDevice;
 }

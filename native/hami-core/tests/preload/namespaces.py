@@ -67,20 +67,29 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_uint16), ("first", ctypes.POINTER(_Instruction)))
 
 
-_LOAD_NUMBER, _IF_EQUAL, _RETURN = 0x20, 0x15, 0x06
+_LOAD, _IF_EQUAL, _RETURN = 0x20, 0x15, 0x06
+_NUMBER, _SECOND_ARGUMENT = 0, 24
+"""Places in what a filter sees of a call: the number, and the lower half of an argument, with the upper one behind."""
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _NO_NEW_PRIVILEGES, _SECCOMP, _FILTER = 38, 22, 2
 
 
-def refuse_system_calls(calls: list[int], error: int) -> None:
+def refuse_system_calls(calls: list[int | tuple[int, int]], error: int) -> None:
     """
     Let the kernel refuse system calls of this process and its children with an error, as a seccomp profile does.
 
-    Source: linux/filter.h, linux/seccomp.h, linux/prctl.h.
+    A call is a number, or a number and the second argument with which it is refused. Source: linux/filter.h,
+    linux/seccomp.h, linux/prctl.h.
     """
-    code = [(_LOAD_NUMBER, 0, 0, 0)]
-    for number in calls:
-        code += [(_IF_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ERRNO | error)]
+    code = [(_LOAD, 0, 0, _NUMBER)]
+    for call in calls:
+        number, argument = call if isinstance(call, tuple) else (call, None)
+        refusal = [(_RETURN, 0, 0, _ERRNO | error)]
+        if argument is not None:
+            lower = [(_LOAD, 0, 0, _SECOND_ARGUMENT), (_IF_EQUAL, 0, 3, argument)]
+            upper = [(_LOAD, 0, 0, _SECOND_ARGUMENT + 4), (_IF_EQUAL, 0, 1, 0)]
+            refusal = [*lower, *upper, *refusal, (_LOAD, 0, 0, _NUMBER)]
+        code += [(_IF_EQUAL, 0, len(refusal), number), *refusal]
     code.append((_RETURN, 0, 0, _ALLOW))
     instructions = (_Instruction * len(code))(*(_Instruction(*one) for one in code))
     _check(_libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0))

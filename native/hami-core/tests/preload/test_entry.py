@@ -2,6 +2,7 @@
 However a program looks up the driver's functions, it gets the hooks, and what the driver lacks stays missing.
 """
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -150,6 +151,28 @@ def test_limit_holds_for_a_program_linked_to_the_driver(container: Container, bu
     )
 
     assert "1001 MiB: 2, 1000 MiB: 0\n" == result.stdout
+
+
+@pytest.mark.skipif(bool(SANITIZER), reason="a sanitizer does not let a program load libraries so")
+def test_functions_without_a_hook_are_reached_as_without_the_library(container: Container, build: Path) -> None:
+    """
+    By the linker, by every lookup, in a deeply bound library, in another driver and in NVML: the library, the results
+    and what is missing are the same, and nothing is started.
+    """
+    another = container.folder / "libcuda.so.570"
+    shutil.copy(build / "fake_driver/libcuda.so.1", another)
+    command = [build / "ways_program", another, build / "libbound_lazy.so"]
+    said = [
+        subprocess.run(
+            command, env=container.environ(preload=preload), capture_output=True, text=True, check=True
+        ).stdout
+        for preload in (False, True)
+    ]
+
+    assert said[0] == said[1]
+    assert "linked cuCtxGetDevice: libcuda.so.1\n" in said[0]
+    assert "handle nvmlErrorString: libnvidia-ml.so.1\n" in said[0]
+    assert not container.region.exists()
 
 
 def layered(container: Container, *layers: str) -> dict[str, str]:

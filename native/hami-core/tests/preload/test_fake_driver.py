@@ -235,3 +235,112 @@ say([n.nvmlDeviceGetMemoryInfo(device).used // MIB, [p.pid for p in n.nvmlDevice
     assert [100, [1]] == container.run(looker, preload=False)
     holders[1].communicate("\n", timeout=20)
     assert [0, []] == container.run(looker, preload=False)
+
+
+def test_rectangles_are_copied_between_host_and_device(container: Container) -> None:
+    """
+    cuMemcpy2D copies rows of a width from one pitch to another, in a stream too. Source: cuda.h, CUDA_MEMCPY2D_st.
+    """
+    said = container.run(
+        """
+cuda = Cuda()
+lib = cuda.library
+class Side(ctypes.Structure):
+    _fields_ = [("x", c_size_t), ("y", c_size_t), ("type", c_int), ("host", c_void_p), ("device", c_uint64),
+                ("array", c_void_p), ("pitch", c_size_t)]
+class Copy(ctypes.Structure):
+    _fields_ = [("source", Side), ("target", Side), ("width", c_size_t), ("height", c_size_t)]
+text = ctypes.create_string_buffer(b"..abc..def", 10)
+back = ctypes.create_string_buffer(8)
+pointer = cuda.allocate(64)[1]
+host = Side(2, 0, 1, ctypes.addressof(text), 0, None, 5)
+device = Side(1, 1, 2, None, pointer, None, 16)
+there = Copy(host, device, 3, 2)
+again = Copy(device, Side(0, 0, 4, None, ctypes.addressof(back), None, 4), 3, 2)
+results = [lib.cuMemcpy2DAsync_v2(byref(there), None), lib.cuMemcpy2D_v2(byref(again)),
+           lib.cuMemcpy2DAsync_v2_ptsz(byref(again), None), lib.cuMemcpy2D_v2(byref(Copy(host, device, 30, 2)))]
+say([results, back.raw.decode()])
+""",
+        preload=False,
+    )
+
+    assert [[0, 0, 0, 1], "abc\x00def\x00"] == said
+
+
+@pytest.mark.parametrize(("attribute", "value"), [(14, 512), (51, 32), (106, 32)])
+def test_attributes_are_those_of_compute_capability_8(container: Container, attribute: int, value: int) -> None:
+    """
+    The alignment of textures and of their pitch, and the most blocks of a multiprocessor, which programs divide by.
+    """
+    said = container.run(
+        f"""
+cuda, value = Cuda(), c_int()
+say([cuda.library.cuDeviceGetAttribute(byref(value), {attribute}, 0), value.value])
+"""
+    )
+
+    assert [0, value] == said
+
+
+def test_destroyed_context_is_popped_only_where_it_is_current(container: Container) -> None:
+    """
+    Its thread has the context below it again. Another thread keeps it, and is told that it is destroyed.
+    """
+    said = container.run(
+        """
+import threading
+cuda = Cuda()
+lib, own, current = cuda.library, c_void_p(), c_void_p()
+is_set, is_destroyed, results = threading.Event(), threading.Event(), []
+def other():
+    results.append(lib.cuCtxSetCurrent(own))
+    is_set.set()
+    is_destroyed.wait()
+    results.append(lib.cuCtxSynchronize())
+lib.cuCtxCreate_v2(byref(own), 0, 0)
+thread = threading.Thread(target=other)
+thread.start()
+is_set.wait()
+lib.cuCtxDestroy_v2(own)
+is_destroyed.set()
+thread.join()
+lib.cuCtxGetCurrent(byref(current))
+say([results, current.value == cuda.context.value, cuda.allocate(1)[0], lib.cuCtxDestroy_v2(own)])
+"""
+    )
+
+    assert [[0, 709], True, 0, 201] == said
+
+
+def test_limit_holds_for_the_unversioned_library(container: Container) -> None:
+    """
+    A program that opens libcuda.so gets the driver, and no more than its share.
+    """
+    said = container.run(
+        """
+lib = ctypes.CDLL("libcuda.so")
+lib.cuInit(0)
+context, pointer = c_void_p(), c_uint64()
+lib.cuDevicePrimaryCtxRetain(byref(context), 0)
+lib.cuCtxSetCurrent(context)
+say([lib.cuMemAlloc_v2(byref(pointer), c_size_t(size * MIB)) for size in (1001, 1000)])
+"""
+    )
+
+    assert [2, 0] == said
+
+
+def test_names_of_other_interfaces_are_found(container: Container) -> None:
+    """
+    Programs look up what the driver has for OpenGL, EGL and profilers, and profile without effect.
+    """
+    said = container.run(
+        """
+cuda = Cuda()
+lib = cuda.library
+names = ["cuGLGetDevices_v2", "cuGraphicsGLRegisterImage", "cuEGLStreamConsumerConnect", "cuEventCreateFromEGLSync"]
+say([all(hasattr(lib, name) for name in names), lib.cuProfilerStart(), lib.cuProfilerStop()])
+"""
+    )
+
+    assert [True, 0, 0] == said

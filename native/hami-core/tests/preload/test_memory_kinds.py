@@ -85,7 +85,7 @@ note(take(32 * MIB)[0])
 lib.fake_truth_memory_peak.restype = c_uint64
 say([results, seen, lib.fake_truth_memory_peak(0) // MIB])
 """,
-        FAKE_DRIVER_FAULTS="cuMemAllocAsync:*:SLEEP_20",
+        FAKE_DRIVER_FAULTS="cuMemAllocFromPoolAsync:*:SLEEP_20",
     )
 
     assert [0] * 8 == results

@@ -2,45 +2,9 @@
 Processes of several pid namespaces share their container's limit, although they cannot see each other's pids.
 """
 
-import json
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from containers import Container, nested
 
-import pytest
-from containers import Container
-
-NESTED = """
-import signal
-result_reader, result_writer = os.pipe()
-try:
-    child = fork_into_pid_namespace()
-except OSError as error:
-    say(str(error))
-    sys.exit(0)
-if child == 0:
-    os.write(result_writer, bytes([Cuda().allocate({mib} * MIB)[0]]))
-    signal.pause()
-say(os.read(result_reader, 1)[0])
-wait()
-os.kill(child, signal.SIGKILL)
-os.waitpid(child, 0)
-"""
 ALLOCATE = "say(Cuda().allocate({mib} * MIB)[0])"
-
-
-@contextmanager
-def nested(container: Container, mib: int) -> Iterator[int]:
-    """Run a process that is the first of a new pid namespace and allocates. It is killed at the end."""
-    process = replace(container, imports=("client", "namespaces")).start(NESTED.format(mib=mib))
-    assert process.stdout is not None
-    result = json.loads(process.stdout.readline())
-    try:
-        if isinstance(result, str):
-            pytest.skip(f"no pid namespace can be made: {result}")
-        yield result
-    finally:
-        process.communicate("\n", timeout=60)
 
 
 def test_live_process_of_a_nested_pid_namespace_stays_charged(container: Container) -> None:

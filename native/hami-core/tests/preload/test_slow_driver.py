@@ -79,7 +79,7 @@ for _ in range(2):
 SLOW = [
     ("plain", "cuMemAlloc_v2"),
     ("plain", "cuMemFree_v2"),
-    ("pooled", "cuMemAllocAsync"),
+    ("pooled", "cuMemAllocFromPoolAsync"),
     ("pooled", "cuMemFreeAsync"),
     ("pooled", "cuStreamSynchronize"),
     ("pooled", "cuMemPoolGetAttribute"),

@@ -148,6 +148,25 @@ say([other.cuInit(0), cuda.allocate(1100 * MIB)[0]])
     assert 1 == errors.count("second copy")
 
 
+def test_program_linked_to_a_driver_of_another_name_keeps_to_the_limit(container: Container) -> None:
+    """
+    Its other functions are from that driver, so the hooks call that one too.
+    """
+    renamed = container.folder / "renamed"
+    renamed.mkdir()
+    for file, name in (("fake_driver/libcuda.so.1", "libcuda.so.9"), ("linked_program", "linked_program")):
+        (renamed / name).write_bytes(
+            (container.build / file).read_bytes().replace(b"libcuda.so.1\0", b"libcuda.so.9\0")
+        )
+    (renamed / "linked_program").chmod(0o755)
+    folders = f"{renamed}:{container.build / 'fake_driver'}"
+    environment = {**container.environ(), "LD_LIBRARY_PATH": folders, "LD_DEBUG": "files"}
+    done = subprocess.run([renamed / "linked_program"], env=environment, capture_output=True, text=True, check=True)
+
+    assert "1001 MiB: 2, 1000 MiB: 0\n" == done.stdout
+    assert "/libcuda.so.1" not in done.stderr
+
+
 def test_names_of_loads_are_quiet_by_default(container: Container) -> None:
     """
     Without a log level nothing is printed.

@@ -14,7 +14,9 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "region.h"
 #include "region_file.h"
+#include "region_map.h"
 
 enum { LIMIT = 1 << 20, PIECE = 4096 };
 

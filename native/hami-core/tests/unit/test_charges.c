@@ -93,6 +93,34 @@ static void each_charge_is_shown_once_and_can_be_resized(void)
     hami_charges_forget(&hami_pools);
 }
 
+/*
+ * A thread drops its reference after the driver's call, when another thread may have got the same handle. The late drop does not end
+ * the new charge.
+ */
+static void a_late_drop_spares_who_got_the_handle(void)
+{
+    struct hami_charge charge = {.key = 5, .bytes = 100, .references = 2}, replaced;
+
+    hami_charges_put(&hami_handles, charge, &replaced);
+    hami_charges_put(&hami_handles, (struct hami_charge){.key = 5, .bytes = 200, .references = 1}, &replaced);
+    CHECK_EQUAL(100, replaced.bytes);
+    CHECK(!hami_charges_drop(&hami_handles, 5, &charge));
+    CHECK(!hami_charges_drop(&hami_handles, 5, &charge));
+    CHECK(hami_charges_drop(&hami_handles, 5, &charge) && charge.bytes == 200);
+}
+
+static void charges_follow_the_name_of_their_owner(void)
+{
+    struct hami_charge charge, replaced;
+
+    hami_charges_put(&hami_pointers, (struct hami_charge){.key = 1, .owner = 10}, &replaced);
+    hami_charges_put(&hami_pointers, (struct hami_charge){.key = 2, .owner = 20}, &replaced);
+    hami_charges_change_owner(&hami_pointers, 10, 30);
+    CHECK(hami_charges_find(&hami_pointers, 1, &charge) && charge.owner == 30);
+    CHECK(hami_charges_find(&hami_pointers, 2, &charge) && charge.owner == 20);
+    hami_charges_forget(&hami_pointers);
+}
+
 /* Make a million random steps, and compare with a plain array. */
 static void random_use_loses_nothing(void)
 {
@@ -127,6 +155,8 @@ int main(void)
     the_last_reference_ends_a_charge();
     an_owner_takes_its_charges_along();
     each_charge_is_shown_once_and_can_be_resized();
+    a_late_drop_spares_who_got_the_handle();
+    charges_follow_the_name_of_their_owner();
     random_use_loses_nothing();
     return check_failures();
 }

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <signal.h>
 
+#include "region_limits.h"
 #include "region_test.h"
 
 /* Start a process that locks bytes of the region's file, and stop it. */

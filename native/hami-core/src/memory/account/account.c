@@ -1,15 +1,17 @@
 #include "account.h"
 
+#include "context_making.h"
 #include "log.h"
 #include "overhead.h"
 #include "region.h"
+#include "region_limits.h"
 
 /* Whether there may be more room for a charge that was refused. */
 static bool is_more_room(int device)
 {
     bool is_more = hami_overhead_make_room(device);
 
-    return hami_overhead_await_first_context(device) || is_more;
+    return hami_context_await_first(device) || is_more;
 }
 
 CUresult hami_memory_charge(int device, size_t bytes)
@@ -29,7 +31,7 @@ enum hami_growth hami_memory_grow_pool(uint64_t pool, size_t bytes, hami_pool_ta
 
     *result = CUDA_ERROR_OUT_OF_MEMORY;
     if (device < 0)
-        return HAMI_GROWTH_REFUSED;
+        return HAMI_GROWTH_ENDED;
     hami_overhead_follow(device, bytes);
     outcome = hami_pool_grow(pool, bytes, take, arguments, result);
     if (outcome == HAMI_GROWTH_REFUSED && is_more_room(device))
@@ -69,6 +71,12 @@ void hami_memory_settle_end(struct hami_charges *charges, const struct hami_char
         hami_memory_discharge(taken);
     else
         hami_memory_remember(charges, *taken);
+}
+
+void hami_memory_change_context(CUcontext context, CUcontext name)
+{
+    hami_charges_change_owner(&hami_pointers, (uint64_t)(uintptr_t)context, (uint64_t)(uintptr_t)name);
+    hami_charges_change_owner(&hami_arrays, (uint64_t)(uintptr_t)context, (uint64_t)(uintptr_t)name);
 }
 
 void hami_memory_end_context(CUcontext context)

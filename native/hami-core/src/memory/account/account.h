@@ -42,6 +42,37 @@ void hami_memory_discharge(const struct hami_charge *charge);
 bool hami_memory_remember(struct hami_charges *charges, struct hami_charge charge);
 
 /*
+ * The body that makes an object on a region device; below 0 it is not charged. `arguments` are the driver's, in parentheses; it returns
+ * the object in `*made`. `charge` is kept in `table` under the object. `undo` is the driver's function that destroys the object.
+ */
+#define HAMI_MEMORY_MAKE(symbol, arguments, made, table, charged_device, charge, undo) \
+    do {                                                                               \
+        __typeof__(&symbol) real_ = HAMI_REAL_CUDA(symbol);                            \
+        int device_ = (charged_device);                                                \
+        struct hami_charge charge_;                                                    \
+        CUresult result_;                                                              \
+                                                                                       \
+        if (device_ < 0)                                                               \
+            return real_ arguments;                                                    \
+        HAMI_CHANGING(device_);                                                        \
+        charge_ = (charge);                                                            \
+        charge_.device = (int16_t)device_;                                             \
+        result_ = hami_memory_charge(device_, charge_.bytes);                          \
+        if (result_ != CUDA_SUCCESS)                                                   \
+            return result_;                                                            \
+        result_ = HAMI_INSIDE(real_ arguments);                                        \
+        if (result_ != CUDA_SUCCESS) {                                                 \
+            hami_memory_discharge(&charge_);                                           \
+            return result_;                                                            \
+        }                                                                              \
+        charge_.key = (uint64_t)(uintptr_t)*(made);                                    \
+        if (hami_memory_remember(&(table), charge_))                                   \
+            return CUDA_SUCCESS;                                                       \
+        HAMI_INSIDE(hami_real.undo(*(made)));                                          \
+        return CUDA_ERROR_OUT_OF_MEMORY;                                               \
+    } while (0)
+
+/*
  * End what a charge is for. `call` is the driver's, and its result is the value. The charge is removed first, because another
  * thread may get the same address or handle as soon as the driver has freed it. It is put back if the driver refuses. `taken`
  * receives the charge, or a key of 0.
@@ -59,6 +90,9 @@ bool hami_memory_remember(struct hami_charges *charges, struct hami_charge charg
     })
 
 void hami_memory_settle_end(struct hami_charges *charges, const struct hami_charge *taken, CUresult result);
+
+/* Keep what was allocated in a context under another name of the context. */
+void hami_memory_change_context(CUcontext context, CUcontext name);
 
 /* Discharge what was allocated in a context that ended. */
 void hami_memory_end_context(CUcontext context);

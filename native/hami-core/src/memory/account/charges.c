@@ -5,6 +5,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "lock_rank.h"
+
 enum { SHARDS = 16, FIRST_ROOM = 64 };
 
 struct shard {
@@ -18,13 +20,11 @@ struct hami_charges {
     struct shard shards[SHARDS];
 };
 
-#define UNLOCKED {.mutex = PTHREAD_MUTEX_INITIALIZER}
-#define EMPTY_CHARGES                                                                                                     \
-    {                                                                                                                     \
-        {                                                                                                                 \
-            UNLOCKED, UNLOCKED, UNLOCKED, UNLOCKED, UNLOCKED, UNLOCKED, UNLOCKED, UNLOCKED, UNLOCKED, UNLOCKED, UNLOCKED, \
-                UNLOCKED, UNLOCKED, UNLOCKED, UNLOCKED, UNLOCKED                                                          \
-        }                                                                                                                 \
+#define EMPTY_CHARGES                                                 \
+    {                                                                 \
+        {                                                             \
+            [0 ... SHARDS - 1] = {.mutex = PTHREAD_MUTEX_INITIALIZER} \
+        }                                                             \
     }
 
 struct hami_charges hami_pointers = EMPTY_CHARGES;
@@ -48,6 +48,22 @@ static uint64_t hash(uint64_t key)
 static struct shard *shard_of(struct hami_charges *charges, uint64_t key)
 {
     return &charges->shards[hash(key) >> 60];
+}
+
+/* Discharging may end an allocation from a pool, or a use of a handle, while another table's shard is locked. */
+static enum hami_lock_rank rank_of(const struct hami_charges *charges)
+{
+    return charges == &hami_pools || charges == &hami_handles ? HAMI_RANK_OWNERS : HAMI_RANK_CHARGES;
+}
+
+static void lock(const struct hami_charges *charges, struct shard *shard)
+{
+    hami_lock(&shard->mutex, rank_of(charges));
+}
+
+static void unlock(const struct hami_charges *charges, struct shard *shard)
+{
+    hami_unlock(&shard->mutex, rank_of(charges));
 }
 
 static uint64_t home(const struct shard *shard, uint64_t key)
@@ -118,47 +134,58 @@ bool hami_charges_put(struct hami_charges *charges, struct hami_charge charge, s
     bool is_put = true;
 
     replaced->key = 0;
-    pthread_mutex_lock(&shard->mutex);
+    lock(charges, shard);
     known = find(shard, charge.key);
     if (known) {
         *replaced = *known;
         *known = charge;
+        known->references += charge.references ? replaced->references : 0;
     } else if (shard->count * 2 < shard->room || grow(shard)) {
         place(shard, charge);
         shard->count++;
     } else {
         is_put = false;
     }
-    pthread_mutex_unlock(&shard->mutex);
+    unlock(charges, shard);
     return is_put;
+}
+
+enum change { NOTHING, REMOVE, RESIZE, MARK, RETAIN, DROP };
+
+/*
+ * Find a charge, copy it to `*found` with its new references, and change it under the lock of its shard. `value` is the new bytes or
+ * kind. DROP removes a charge without references. False if the key is unknown.
+ */
+static inline bool find_and_change(struct hami_charges *charges, uint64_t key, enum change change, uint64_t value,
+                                   struct hami_charge *found)
+{
+    struct shard *shard = shard_of(charges, key);
+    struct hami_charge *known;
+
+    lock(charges, shard);
+    known = find(shard, key);
+    if (known) {
+        known->references += (change == RETAIN) - (change == DROP);
+        *found = *known;
+        if (change == RESIZE)
+            known->bytes = value;
+        else if (change == MARK)
+            known->kind = (int16_t)value;
+        else if (change == REMOVE || (change == DROP && known->references <= 0))
+            erase(shard, known);
+    }
+    unlock(charges, shard);
+    return known != NULL;
 }
 
 bool hami_charges_take(struct hami_charges *charges, uint64_t key, struct hami_charge *taken)
 {
-    struct shard *shard = shard_of(charges, key);
-    struct hami_charge *known;
-
-    pthread_mutex_lock(&shard->mutex);
-    known = find(shard, key);
-    if (known) {
-        *taken = *known;
-        erase(shard, known);
-    }
-    pthread_mutex_unlock(&shard->mutex);
-    return known != NULL;
+    return find_and_change(charges, key, REMOVE, 0, taken);
 }
 
 bool hami_charges_find(struct hami_charges *charges, uint64_t key, struct hami_charge *found)
 {
-    struct shard *shard = shard_of(charges, key);
-    struct hami_charge *known;
-
-    pthread_mutex_lock(&shard->mutex);
-    known = find(shard, key);
-    if (known)
-        *found = *known;
-    pthread_mutex_unlock(&shard->mutex);
-    return known != NULL;
+    return find_and_change(charges, key, NOTHING, 0, found);
 }
 
 int hami_charges_device(struct hami_charges *charges, uint64_t key)
@@ -170,18 +197,28 @@ int hami_charges_device(struct hami_charges *charges, uint64_t key)
 
 uint64_t hami_charges_resize(struct hami_charges *charges, uint64_t key, uint64_t bytes)
 {
-    struct shard *shard = shard_of(charges, key);
-    struct hami_charge *known;
-    uint64_t before = 0;
+    struct hami_charge before;
 
-    pthread_mutex_lock(&shard->mutex);
-    known = find(shard, key);
-    if (known) {
-        before = known->bytes;
-        known->bytes = bytes;
-    }
-    pthread_mutex_unlock(&shard->mutex);
-    return before;
+    return find_and_change(charges, key, RESIZE, bytes, &before) ? before.bytes : 0;
+}
+
+bool hami_charges_mark(struct hami_charges *charges, uint64_t key, int16_t kind)
+{
+    struct hami_charge before;
+
+    return find_and_change(charges, key, MARK, (uint64_t)kind, &before);
+}
+
+void hami_charges_retain(struct hami_charges *charges, uint64_t key)
+{
+    struct hami_charge retained;
+
+    find_and_change(charges, key, RETAIN, 0, &retained);
+}
+
+bool hami_charges_drop(struct hami_charges *charges, uint64_t key, struct hami_charge *taken)
+{
+    return find_and_change(charges, key, DROP, 0, taken) && taken->references <= 0;
 }
 
 bool hami_charges_next(struct hami_charges *charges, struct hami_charges_cursor *cursor, struct hami_charge *found)
@@ -190,58 +227,16 @@ bool hami_charges_next(struct hami_charges *charges, struct hami_charges_cursor 
         struct shard *shard = &charges->shards[cursor->shard];
         bool is_found = false;
 
-        pthread_mutex_lock(&shard->mutex);
+        lock(charges, shard);
         while (!is_found && cursor->slot < shard->room) {
             *found = shard->slots[cursor->slot++];
             is_found = found->key != 0;
         }
-        pthread_mutex_unlock(&shard->mutex);
+        unlock(charges, shard);
         if (is_found)
             return true;
     }
     return false;
-}
-
-bool hami_charges_mark(struct hami_charges *charges, uint64_t key, int16_t kind)
-{
-    struct shard *shard = shard_of(charges, key);
-    struct hami_charge *known;
-
-    pthread_mutex_lock(&shard->mutex);
-    known = find(shard, key);
-    if (known)
-        known->kind = kind;
-    pthread_mutex_unlock(&shard->mutex);
-    return known != NULL;
-}
-
-void hami_charges_retain(struct hami_charges *charges, uint64_t key)
-{
-    struct shard *shard = shard_of(charges, key);
-    struct hami_charge *known;
-
-    pthread_mutex_lock(&shard->mutex);
-    known = find(shard, key);
-    if (known)
-        known->references++;
-    pthread_mutex_unlock(&shard->mutex);
-}
-
-bool hami_charges_drop(struct hami_charges *charges, uint64_t key, struct hami_charge *taken)
-{
-    struct shard *shard = shard_of(charges, key);
-    struct hami_charge *known;
-    bool is_last;
-
-    pthread_mutex_lock(&shard->mutex);
-    known = find(shard, key);
-    is_last = known && --known->references <= 0;
-    if (is_last) {
-        *taken = *known;
-        erase(shard, known);
-    }
-    pthread_mutex_unlock(&shard->mutex);
-    return is_last;
 }
 
 void hami_charges_take_owned(struct hami_charges *charges, uint64_t owner, void (*discharge)(const struct hami_charge *))
@@ -249,7 +244,7 @@ void hami_charges_take_owned(struct hami_charges *charges, uint64_t owner, void 
     for (int index = 0; index < SHARDS; index++) {
         struct shard *shard = &charges->shards[index];
 
-        pthread_mutex_lock(&shard->mutex);
+        lock(charges, shard);
         for (uint64_t slot = 0; slot < shard->room;) {
             struct hami_charge *charge = &shard->slots[slot];
 
@@ -260,7 +255,20 @@ void hami_charges_take_owned(struct hami_charges *charges, uint64_t owner, void 
             discharge(charge);
             erase(shard, charge);
         }
-        pthread_mutex_unlock(&shard->mutex);
+        unlock(charges, shard);
+    }
+}
+
+void hami_charges_change_owner(struct hami_charges *charges, uint64_t owner, uint64_t next)
+{
+    for (int index = 0; index < SHARDS; index++) {
+        struct shard *shard = &charges->shards[index];
+
+        lock(charges, shard);
+        for (uint64_t slot = 0; slot < shard->room; slot++)
+            if (shard->slots[slot].key && shard->slots[slot].owner == owner)
+                shard->slots[slot].owner = next;
+        unlock(charges, shard);
     }
 }
 
@@ -269,9 +277,9 @@ uint64_t hami_charges_count(struct hami_charges *charges)
     uint64_t count = 0;
 
     for (int index = 0; index < SHARDS; index++) {
-        pthread_mutex_lock(&charges->shards[index].mutex);
+        lock(charges, &charges->shards[index]);
         count += charges->shards[index].count;
-        pthread_mutex_unlock(&charges->shards[index].mutex);
+        unlock(charges, &charges->shards[index]);
     }
     return count;
 }

@@ -34,8 +34,9 @@ extern struct hami_charges hami_contexts; /* key: context; bytes 0; references: 
 extern struct hami_charges hami_greens;   /* key: green context; owner: CUDA ordinal; bytes 0 */
 
 /*
- * Put a charge. Returns false if there is no memory for it. If the key exists, the driver freed it in a call that was not hooked:
- * the old charge is returned in `replaced` (key 0 otherwise), and the caller must discharge it.
+ * Put a charge. Returns false if there is no memory for it. If the key exists, the driver has freed it, in a call that is not hooked
+ * or is still in progress in another thread: the old charge is returned in `replaced` (key 0 otherwise), and the caller must
+ * discharge it. Its references are added to the new charge's if that has any, because each will still be dropped.
  */
 bool hami_charges_put(struct hami_charges *charges, struct hami_charge charge, struct hami_charge *replaced);
 
@@ -72,6 +73,9 @@ bool hami_charges_drop(struct hami_charges *charges, uint64_t key, struct hami_c
 
 /* Remove every charge of an owner, and call `discharge` for each. A lock of this table is held. */
 void hami_charges_take_owned(struct hami_charges *charges, uint64_t owner, void (*discharge)(const struct hami_charge *));
+
+/* Give every charge of an owner to another owner. */
+void hami_charges_change_owner(struct hami_charges *charges, uint64_t owner, uint64_t next);
 
 /* Return the number of charges. */
 uint64_t hami_charges_count(struct hami_charges *charges);

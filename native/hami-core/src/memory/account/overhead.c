@@ -4,39 +4,29 @@
 #include <string.h>
 #include <time.h>
 
-#include "candidates.h"
 #include "changes.h"
 #include "charges.h"
+#include "code_loads.h"
+#include "context_cost.h"
 #include "devices.h"
 #include "driver.h"
-#include "hooks.h"
-#include "log.h"
 #include "own_process.h"
 #include "patient_lock.h"
 #include "pool.h"
 #include "region.h"
-#include "region_contexts.h"
+#include "region_limits.h"
 
-/* What a context can cost: less is noise, more is another program's allocation. NVIDIA's contexts take 100 to 600 MiB. */
-#define CONTEXT_LEAST ((uint64_t)16 << 20)
-#define CONTEXT_MOST ((uint64_t)1 << 30)
-
-/*
- * NVML's answer takes long where many processes use a device. So loads of modules are estimated, until a second has passed since it
- * was asked, or they may have taken this much, or less than this is left of the limit.
- */
-#define ESTIMATED_MOST ((uint64_t)64 << 20)
+/* NVML is asked after each load of a module while less than this is left of the limit. */
 #define SMALL_ROOM ((uint64_t)256 << 20)
 
+/* What the numbers of a device are. Those that are unknown are measured before they are used, estimates when they are too old. */
+enum freshness { UNKNOWN, ESTIMATED, MEASURED };
+
 static struct {
-    _Atomic int contexts;
-    _Atomic bool is_doubtful;    /* the numbers below may be too high */
-    _Atomic uint64_t each_bytes; /* of one context, as last measured */
-    uint64_t context, module;    /* as in the region */
-    uint64_t measured_module;    /* as last measured */
-    uint64_t loads, load_bytes;  /* since then; and of one load, as last measured, 0 for unknown */
-    _Atomic int making;          /* contexts that the driver may have made already and that are not counted yet */
-    _Atomic uint64_t unsettled;  /* what calls held that did not get the lock to settle it */
+    _Atomic int freshness;
+    _Atomic bool is_doubtful;   /* the numbers below may be too high */
+    uint64_t context, module;   /* as in the region */
+    _Atomic uint64_t unsettled; /* what calls held that did not get the lock to settle it */
     _Atomic time_t measured_at;
 } devices[HAMI_DEVICES_MAX];
 
@@ -44,7 +34,8 @@ static struct {
 static _Atomic bool is_elsewhere;
 
 /* While a thread waits for a lock and holds it, its own change is paused (changes.h), so that it or the holder can measure exactly. */
-static struct hami_patient_lock locks[HAMI_DEVICES_MAX] = {[0 ... HAMI_DEVICES_MAX - 1] = HAMI_PATIENT_LOCK};
+static struct hami_patient_lock locks[HAMI_DEVICES_MAX] = {[0 ... HAMI_DEVICES_MAX - 1] =
+                                                               HAMI_PATIENT_LOCK(HAMI_RANK_OVERHEAD, HAMI_WAIT_DRIVER)};
 
 static bool lock(int device)
 {
@@ -61,20 +52,16 @@ static void unlock(int device)
     hami_change_resume();
 }
 
-/* What the numbers of a device are. Those that are unknown are measured before they are used, estimates when they are too old. */
-enum { UNKNOWN, ESTIMATED, MEASURED };
-static _Atomic int numbers[HAMI_DEVICES_MAX];
-
-static void become(int device, int from, int to)
+static void set_freshness(int device, int from, int to)
 {
-    atomic_compare_exchange_strong(&numbers[device], &from, to);
+    atomic_compare_exchange_strong(&devices[device].freshness, &from, to);
 }
 
 /* Something changed, and the lock could not be taken to count it: what was held for it stays held until the next measurement. */
 static void settle_later(int device, uint64_t held)
 {
     atomic_fetch_add(&devices[device].unsettled, held);
-    atomic_store(&numbers[device], UNKNOWN);
+    atomic_store(&devices[device].freshness, UNKNOWN);
 }
 
 /* Measuring: the caller holds the lock. */
@@ -84,136 +71,131 @@ struct measure {
     bool is_known, is_exact;
 };
 
-/*
- * Return the bytes that NVML counts for this process beyond its charges. Charges are made before the driver acts and given back
- * after it, so the answer is never too high. It is exact if no change was in progress; otherwise it is repeated a few times. While
- * a context is being made, nothing can be learned.
- */
-static struct measure measure(int device)
+/* Compare NVML's number with the charges. It means nothing if either changed meanwhile, so it is repeated a few times. */
+static struct measure compare(int device)
 {
     struct measure answer = {.is_known = true};
 
-    if (devices[device].making) {
-        atomic_store(&numbers[device], UNKNOWN);
-        return (struct measure){.is_known = hami_nvml_is_recognised()};
-    }
     for (int attempt = 0; attempt < 4 && !answer.is_exact; attempt++) {
         uint32_t changes;
         uint64_t charged, counted;
+        bool is_quiet;
 
         hami_pools_refresh_device(device);
-        answer.is_exact = hami_changes_are_settled(device, &changes);
+        is_quiet = hami_changes_are_none(device, &changes);
         charged = hami_region_own_data(device);
         if (!hami_nvml_own_bytes(device, &counted))
             return (struct measure){.is_known = false};
         hami_pools_refresh_device(device);
-        answer.is_exact &= hami_changes_are_none_since(device, changes) && charged == hami_region_own_data(device) &&
-                           !atomic_load(&devices[device].making);
-        counted = counted > charged ? counted - charged : 0;
-        if (answer.is_exact || counted > answer.bytes)
-            answer.bytes = counted;
+        answer.is_exact = is_quiet && hami_changes_are_none_since(device, changes) && charged == hami_region_own_data(device) &&
+                          !hami_context_is_being_made(device);
+        answer.bytes = counted > charged ? counted - charged : 0;
     }
     return answer;
 }
 
 /*
- * Return what a context cost by the device's use before and after. Others' allocations only add to it, so the smaller number is
- * better.
+ * Return the bytes that NVML counts for this process beyond its charges. Exact unless a call that changes both lasts long, or a
+ * context is being made. Then nothing is learned, and NVML is asked again before anything is refused.
  */
-static uint64_t estimate(int device, uint64_t device_before)
+static struct measure measure(int device)
 {
-    uint64_t device_after = hami_nvml_device_used(device);
-    uint64_t bytes = device_after > device_before ? device_after - device_before : 0;
-    uint64_t others;
+    struct measure answer = {.is_known = hami_nvml_is_recognised()};
 
-    if (bytes < CONTEXT_LEAST || bytes > CONTEXT_MOST)
-        bytes = 0;
-    if (hami_region_least_context(device, &others) && (!bytes || others < bytes))
-        bytes = others;
-    return bytes;
+    if (answer.is_known && !hami_context_is_being_made(device)) {
+        hami_changes_hold_off(device);
+        answer = compare(device);
+        hami_changes_let();
+    }
+    if (hami_context_is_being_made(device))
+        atomic_store(&devices[device].freshness, UNKNOWN);
+    return answer;
 }
 
 /* Storing: the caller holds the lock. */
 
-static void state(int device, uint64_t context, uint64_t module, uint64_t held)
+static void store_overhead(int device, uint64_t context, uint64_t module, uint64_t held)
 {
     held += atomic_exchange(&devices[device].unsettled, 0);
     devices[device].context = context;
     devices[device].module = module;
-    hami_region_state_overhead(device, &(struct hami_overhead){(uint64_t)devices[device].contexts, context, module}, held);
+    hami_region_store_overhead(device, &(struct hami_overhead){(uint64_t)hami_context_count(device), context, module}, held);
     hami_region_record_use(device);
 }
 
-/*
- * Return what contexts and modules take together, in place of what was held. A measurement that may be too low raises the known
- * number, but does not lower it.
- */
-static uint64_t overhead(int device, const struct measure *answer, uint64_t held)
+/* Return what contexts and modules take together, as measured, or else as far as it is known. */
+static uint64_t overhead(int device, const struct measure *answer, uint64_t known)
 {
-    uint64_t most = devices[device].context + devices[device].module + held;
-
+    if (!answer->is_known)
+        return known;
     atomic_store(&devices[device].is_doubtful, !answer->is_exact);
-    return answer->is_exact || answer->bytes > most ? answer->bytes : most;
+    return answer->is_exact ? answer->bytes : known;
 }
 
-/* Note what modules take now, and what a load took of it. */
+/* Store what contexts and modules take together. */
+static void store_together(int device, uint64_t bytes, uint64_t held)
+{
+    uint64_t contexts = hami_context_part(device, bytes);
+
+    store_overhead(device, contexts, bytes - contexts, held);
+}
+
 static void note_measured(int device, bool is_exact)
 {
-    uint64_t module = devices[device].module, before = devices[device].measured_module, loads = devices[device].loads;
-
-    if (loads && is_exact)
-        devices[device].load_bytes = module > before ? (module - before + loads - 1) / loads : 1;
-    devices[device].measured_module = module;
-    devices[device].loads = 0;
+    hami_code_loads_measured(device, devices[device].module, is_exact);
     atomic_store(&devices[device].measured_at, time(NULL));
 }
 
-/* Count a new context: what is not modules' is contexts'. Returns true unless it took more than was held. */
-static bool add_context(int device, uint64_t held)
+/*
+ * Count a new context. Returns true unless it took more than was held. `known` is what the other contexts and all modules take, which
+ * was measured before the call or grew since by what modules may take.
+ */
+static bool count_context(int device, const struct hami_before_context *before)
 {
-    uint64_t before = devices[device].context + devices[device].module, module = devices[device].module, bytes;
-    uint64_t contexts = (uint64_t)++devices[device].contexts;
-    struct measure answer = measure(device);
+    uint64_t known = devices[device].context + devices[device].module, bytes;
+    struct measure answer;
+    bool is_measured;
 
-    bytes = answer.is_known ? overhead(device, &answer, held) : contexts * devices[device].each_bytes + module;
-    if (module > bytes)
-        module = bytes;
-    state(device, bytes - module, module, held);
-    devices[device].each_bytes = devices[device].context / contexts;
-    return bytes <= before + held;
+    hami_context_count_change(device, 1);
+    answer = measure(device);
+    is_measured = answer.is_exact && answer.bytes > known && (before->is_measured || hami_context_count(device) == 1);
+    hami_context_cost_learn(device, is_measured ? answer.bytes - known : 0, before->device_used);
+    bytes = overhead(device, &answer, known + hami_context_cost(device));
+    store_together(device, bytes, before->held);
+    hami_context_cost_tell(device);
+    return bytes <= known + before->held;
 }
 
-/* Count the end of a context and of its code: what is not the other contexts' is modules'. */
-static void remove_context(int device)
+/* Count the end of a context and of its code. */
+static void count_end(int device)
 {
-    uint64_t context = (uint64_t)--devices[device].contexts * devices[device].each_bytes, module = devices[device].module, bytes;
     struct measure answer = {.is_known = false};
+    uint64_t contexts;
 
-    if (devices[device].contexts == 0)
-        module = 0;
-    else
+    hami_context_count_change(device, -1);
+    contexts = (uint64_t)hami_context_count(device);
+    if (contexts)
         answer = measure(device);
-    bytes = answer.is_known ? overhead(device, &answer, 0) : context + module;
-    if (context > bytes)
-        context = bytes;
-    state(device, context, bytes - context, 0);
+    store_together(device, overhead(device, &answer, contexts ? contexts * hami_context_cost(device) + devices[device].module : 0),
+                   0);
+    hami_context_cost_tell(device);
     note_measured(device, false);
 }
 
 /* Count a change of modules. Returns true unless it took more than was held. */
 static bool count_modules(int device, uint64_t held)
 {
-    uint64_t before = devices[device].context + devices[device].module, context = devices[device].context, bytes;
+    uint64_t known = devices[device].context + devices[device].module, bytes;
     struct measure answer;
 
-    become(device, ESTIMATED, MEASURED);
+    set_freshness(device, ESTIMATED, MEASURED);
     answer = measure(device);
-    bytes = answer.is_known ? overhead(device, &answer, held) : before;
-    if (context > bytes)
-        context = bytes;
-    state(device, context, bytes - context, held);
+    bytes = overhead(device, &answer, answer.is_known ? known + held : known);
+    if (answer.is_exact)
+        hami_context_cost_bound(device, bytes);
+    store_together(device, bytes, held);
     note_measured(device, answer.is_exact);
-    return bytes <= before + held;
+    return bytes <= known + held;
 }
 
 /* Whether less than SMALL_ROOM is left of the limit when `bytes` more are taken. */
@@ -227,13 +209,13 @@ static bool is_room_small(int device, uint64_t bytes)
 /* Count a load of a module as what others took. Returns false if it must be measured. */
 static bool estimate_load(int device, uint64_t held)
 {
-    uint64_t bytes = devices[device].load_bytes;
+    uint64_t bytes;
 
-    if (!bytes || devices[device].making || !hami_nvml_is_recognised() || devices[device].loads * bytes > ESTIMATED_MOST ||
+    if (!hami_code_load_cost(device, &bytes) || hami_context_is_being_made(device) || !hami_nvml_is_recognised() ||
         atomic_load(&devices[device].measured_at) != time(NULL) || is_room_small(device, 0))
         return false;
-    become(device, MEASURED, ESTIMATED);
-    state(device, devices[device].context, devices[device].module + bytes, held);
+    set_freshness(device, MEASURED, ESTIMATED);
+    store_overhead(device, devices[device].context, devices[device].module + bytes, held);
     return true;
 }
 
@@ -255,20 +237,20 @@ static void adopt(int device)
     answer = measure(device);
     if (!answer.is_known || !answer.bytes || !hami_charges_put(&hami_contexts, found, &replaced))
         return;
-    add_context(device, 0);
+    count_context(device, &(struct hami_before_context){.held = 0});
 }
 
 static void look_again(int device)
 {
     atomic_store(&devices[device].measured_at, time(NULL));
-    atomic_store(&numbers[device], MEASURED);
-    if (devices[device].contexts == 0)
+    atomic_store(&devices[device].freshness, MEASURED);
+    if (hami_context_count(device) == 0)
         adopt(device);
     else
         count_modules(device, 0);
 }
 
-/* A moment at which a device was settled. */
+/* A moment at which a device was quiet. */
 struct moment {
     int device;
     uint32_t changes;
@@ -291,7 +273,7 @@ static void look_for_self(int device)
         return;
     hami_pools_refresh_device(device);
     moment.charged = hami_region_own_data(device);
-    if (devices[device].contexts && !devices[device].making && hami_changes_are_settled(device, &moment.changes) &&
+    if (hami_context_count(device) && !hami_context_is_being_made(device) && hami_changes_are_none(device, &moment.changes) &&
         hami_nvml_look_for_self(device, moment.charged, is_same_moment, &moment))
         look_again(device);
     unlock(device);
@@ -301,14 +283,14 @@ static void refresh(int device)
 {
     if (!lock(device))
         return;
-    if (!devices[device].making)
+    if (!hami_context_is_being_made(device))
         look_again(device);
     unlock(device);
 }
 
 void hami_overhead_refresh(int device)
 {
-    if (__builtin_expect(atomic_load_explicit(&numbers[device], memory_order_relaxed) != MEASURED, 0))
+    if (__builtin_expect(atomic_load_explicit(&devices[device].freshness, memory_order_relaxed) != MEASURED, 0))
         refresh(device);
 }
 
@@ -325,7 +307,7 @@ void hami_overhead_refresh_if_stale(int device)
 
 void hami_overhead_follow(int device, uint64_t bytes)
 {
-    int now = atomic_load_explicit(&numbers[device], memory_order_relaxed);
+    int now = atomic_load_explicit(&devices[device].freshness, memory_order_relaxed);
 
     if (__builtin_expect(hami_candidates_are_any(), 0))
         look_for_self(device);
@@ -339,24 +321,10 @@ bool hami_overhead_make_room(int device)
 {
     bool is_anything = hami_pools_trim(device);
 
-    if (!atomic_load(&devices[device].is_doubtful) && atomic_load(&numbers[device]) == MEASURED)
+    if (!atomic_load(&devices[device].is_doubtful) && atomic_load(&devices[device].freshness) == MEASURED)
         return is_anything;
     refresh(device);
     return true;
-}
-
-bool hami_overhead_await_first_context(int device)
-{
-    bool is_locked;
-
-    if (hami_inside || atomic_load(&devices[device].contexts))
-        return false;
-    hami_change_pause();
-    is_locked = hami_region_lock_contexts(device);
-    if (is_locked)
-        hami_region_unlock_contexts(device);
-    hami_change_resume();
-    return is_locked;
 }
 
 void hami_overhead_note_elsewhere(void)
@@ -370,164 +338,35 @@ void hami_overhead_changed(void)
     if (!hami_nvml_is_recognised())
         return;
     for (int device = 0; device < HAMI_DEVICES_MAX; device++)
-        if (devices[device].contexts)
-            become(device, MEASURED, ESTIMATED);
+        if (hami_context_count(device))
+            set_freshness(device, MEASURED, ESTIMATED);
 }
 
 void hami_overhead_forget(void)
 {
     memset((void *)devices, 0, sizeof(devices));
     atomic_store(&is_elsewhere, false);
-    for (int device = 0; device < HAMI_DEVICES_MAX; device++) {
+    for (int device = 0; device < HAMI_DEVICES_MAX; device++)
         hami_patient_lock_forget(&locks[device]);
-        atomic_store(&numbers[device], UNKNOWN);
-    }
+    hami_context_costs_forget();
+    hami_code_loads_forget();
     hami_own_process_forget();
 }
 
 /* Holding */
 
-static bool hold(int device, uint64_t bytes)
+bool hami_overhead_hold_now(int device, uint64_t bytes)
 {
     return hami_region_hold(device, bytes) || (hami_overhead_make_room(device) && hami_region_hold(device, bytes));
-}
-
-/* Whether the container is within its limit, although more was taken than was held. */
-static bool is_within(int device)
-{
-    uint64_t limit = hami_region_limit(device);
-
-    if (!limit || hami_region_used(device) <= limit)
-        return true;
-    hami_region_sweep();
-    hami_pools_trim(device);
-    return hami_region_used(device) <= limit;
-}
-
-static bool is_cost_known(int device, uint64_t *bytes)
-{
-    *bytes = devices[device].each_bytes;
-    return *bytes || hami_region_least_context(device, bytes);
-}
-
-/* The state before a context was made. */
-struct before {
-    struct hami_nvml_processes processes;
-    uint64_t device_used, held;
-};
-
-static void look_before(int device, struct before *before)
-{
-    before->processes.count = 0;
-    before->device_used = hami_nvml_device_used(device);
-    if (!hami_nvml_is_recognised() && !hami_nvml_list(device, &before->processes))
-        before->processes.count = HAMI_NVML_PROCESSES_MAX + 1;
-}
-
-/* Charge a new context in place of what was held. Returns false if it passes the limit. */
-static bool charge_context(int device, const struct before *before, CUcontext context)
-{
-    struct hami_charge made = {.key = (uint64_t)(uintptr_t)context, .device = (int16_t)device, .references = 1}, replaced;
-    struct hami_nvml_processes after;
-    bool is_listed =
-        !hami_nvml_is_recognised() && before->processes.count <= HAMI_NVML_PROCESSES_MAX && hami_nvml_list(device, &after);
-    bool is_as_held = false, is_locked = lock(device);
-
-    atomic_fetch_sub(&devices[device].making, 1);
-    if (is_listed)
-        hami_nvml_recognise(device, &before->processes, &after);
-    if (is_locked) {
-        if (!hami_nvml_is_recognised() && !devices[device].each_bytes)
-            devices[device].each_bytes = estimate(device, before->device_used);
-        is_as_held = add_context(device, before->held);
-        hami_region_expect_no_context(device);
-        unlock(device);
-    } else {
-        atomic_fetch_add(&devices[device].contexts, 1);
-        settle_later(device, before->held);
-    }
-    hami_charges_put(&hami_contexts, made, &replaced);
-    return is_as_held || is_within(device);
-}
-
-static bool make(int device, struct before *before, const struct hami_context_maker *maker, CUresult *result)
-{
-    look_before(device, before);
-    atomic_fetch_add(&devices[device].making, 1);
-    *result = HAMI_INSIDE(maker->make(maker->arguments));
-    if (*result == CUDA_SUCCESS && *maker->context)
-        return charge_context(device, before, *maker->context);
-    atomic_fetch_sub(&devices[device].making, 1);
-    hami_region_expect_no_context(device);
-    hami_region_drop_hold(device, before->held);
-    return true;
-}
-
-/*
- * Hold what a context is expected to take. Returns false if it does not fit. If no process has a context or makes one, hold all that
- * is left and keep the lock until the cost is known: other processes cannot miss that memory, because they wait for the lock before
- * they make a context. If the lock is not free in time, its holder has held what was left: the context is made if there is more than
- * that, and otherwise refused.
- */
-static bool hold_context(int device, bool *is_locked, uint64_t *held)
-{
-    bool is_held;
-
-    if (!hami_region_limit(device))
-        return true;
-    *is_locked = hami_region_lock_contexts(device);
-    if (!is_cost_known(device, held))
-        return (*held = hami_region_hold_rest(device, CONTEXT_MOST)) != 0;
-    is_held = hold(device, *held);
-    if (is_held)
-        hami_region_expect_context(device, *held);
-    if (*is_locked)
-        hami_region_unlock_contexts(device);
-    *is_locked = false;
-    return is_held;
-}
-
-CUresult hami_overhead_make_context(int device, const struct hami_context_maker *maker, bool *is_within)
-{
-    struct before before = {.held = 0};
-    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-    bool is_locked = false;
-
-    hami_overhead_refresh(device);
-    *is_within = true;
-    if (hold_context(device, &is_locked, &before.held))
-        *is_within = make(device, &before, maker, &result);
-    else
-        hami_log(HAMI_LOG_WARNING, "device %d: context refused: %llu of %llu bytes in use", device,
-                 (unsigned long long)hami_region_used(device), (unsigned long long)hami_region_limit(device));
-    if (is_locked)
-        hami_region_unlock_contexts(device);
-    return result;
-}
-
-void hami_overhead_discharge(CUcontext context)
-{
-    struct hami_charge made;
-
-    if (!hami_charges_take(&hami_contexts, (uint64_t)(uintptr_t)context, &made))
-        return;
-    hami_candidates_restart();
-    if (lock(made.device)) {
-        remove_context(made.device);
-        unlock(made.device);
-    } else {
-        atomic_fetch_sub(&devices[made.device].contexts, 1);
-        settle_later(made.device, 0);
-    }
 }
 
 bool hami_overhead_hold(int device, uint64_t bytes)
 {
     hami_overhead_follow(device, bytes);
-    return hold(device, bytes);
+    return hami_overhead_hold_now(device, bytes);
 }
 
-static bool settle(int device, uint64_t held, uint64_t loads)
+bool hami_overhead_settle(int device, uint64_t held, uint64_t loads)
 {
     bool is_as_held;
 
@@ -535,20 +374,58 @@ static bool settle(int device, uint64_t held, uint64_t loads)
         hami_candidates_restart();
     if (!lock(device)) {
         settle_later(device, held);
-        return is_within(device);
+        return hami_pools_are_within(device);
     }
-    devices[device].loads += loads;
+    hami_code_loads_add(device, loads);
     is_as_held = (loads && estimate_load(device, held)) || count_modules(device, held);
     unlock(device);
-    return is_as_held || is_within(device);
+    return is_as_held || hami_pools_are_within(device);
 }
 
-bool hami_overhead_settle(int device, uint64_t held)
+/* Contexts */
+
+void hami_overhead_look_before_context(int device, struct hami_before_context *before)
 {
-    return settle(device, held, 0);
+    before->processes.count = 0;
+    before->is_measured = false;
+    before->device_used = hami_nvml_device_used(device);
+    if (hami_context_count(device) && lock(device)) {
+        count_modules(device, 0);
+        before->is_measured = !atomic_load(&devices[device].is_doubtful);
+        unlock(device);
+    }
+    if (!hami_nvml_is_recognised() && !hami_nvml_list(device, &before->processes))
+        before->processes.count = HAMI_NVML_PROCESSES_MAX + 1;
 }
 
-bool hami_overhead_settle_load(int device, uint64_t held)
+bool hami_overhead_add_context(int device, const struct hami_before_context *before)
 {
-    return settle(device, held, 1);
+    struct hami_nvml_processes after;
+    bool is_listed =
+        !hami_nvml_is_recognised() && before->processes.count <= HAMI_NVML_PROCESSES_MAX && hami_nvml_list(device, &after);
+    bool is_as_held = false, is_locked = lock(device);
+
+    hami_context_end_making(device);
+    if (is_listed)
+        hami_nvml_recognise(device, &before->processes, &after);
+    if (is_locked) {
+        is_as_held = count_context(device, before);
+        unlock(device);
+    } else {
+        hami_context_count_change(device, 1);
+        settle_later(device, before->held);
+    }
+    return is_as_held;
+}
+
+void hami_overhead_remove_context(int device)
+{
+    hami_candidates_restart();
+    if (lock(device)) {
+        count_end(device);
+        unlock(device);
+    } else {
+        hami_context_count_change(device, -1);
+        settle_later(device, 0);
+    }
 }

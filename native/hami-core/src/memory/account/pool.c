@@ -8,8 +8,10 @@
 #include "charges.h"
 #include "hooks.h"
 #include "inventory.h"
+#include "lock_rank.h"
 #include "log.h"
 #include "region.h"
+#include "region_limits.h"
 #include "waits.h"
 
 /* The `kind` of a pool's charge: whether the driver may still be asked about it. */
@@ -63,32 +65,29 @@ static CUdevice ordinal_of(uint64_t pool)
     return (CUdevice)(pool - HAMI_POOL_OF_GRAPHS(0));
 }
 
-static bool reserved_bytes(uint64_t pool, cuuint64_t *bytes)
+/* Ask for a number of a pool: each of the two kinds has its own attributes. */
+static bool ask(uint64_t pool, int attribute, int attribute_of_graphs, cuuint64_t *bytes)
 {
     if (is_of_graphs(pool))
-        return hami_real.cuDeviceGetGraphMemAttribute &&
-               HAMI_INSIDE(hami_real.cuDeviceGetGraphMemAttribute(ordinal_of(pool), CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT,
-                                                                  bytes)) == CUDA_SUCCESS;
-    return hami_real.cuMemPoolGetAttribute &&
-           HAMI_INSIDE(hami_real.cuMemPoolGetAttribute(handle_of(pool), CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, bytes)) ==
-               CUDA_SUCCESS;
+        return HAMI_INSIDE(hami_real.cuDeviceGetGraphMemAttribute(ordinal_of(pool), attribute_of_graphs, bytes)) == CUDA_SUCCESS;
+    return HAMI_INSIDE(hami_real.cuMemPoolGetAttribute(handle_of(pool), attribute, bytes)) == CUDA_SUCCESS;
+}
+
+static bool reserved_bytes(uint64_t pool, cuuint64_t *bytes)
+{
+    return ask(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, bytes);
 }
 
 static bool used_bytes(uint64_t pool, cuuint64_t *bytes)
 {
-    if (is_of_graphs(pool))
-        return hami_real.cuDeviceGetGraphMemAttribute &&
-               HAMI_INSIDE(hami_real.cuDeviceGetGraphMemAttribute(ordinal_of(pool), CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, bytes)) ==
-                   CUDA_SUCCESS;
-    return hami_real.cuMemPoolGetAttribute &&
-           HAMI_INSIDE(hami_real.cuMemPoolGetAttribute(handle_of(pool), CU_MEMPOOL_ATTR_USED_MEM_CURRENT, bytes)) == CUDA_SUCCESS;
+    return ask(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, bytes);
 }
 
 static void give_up_unused(uint64_t pool)
 {
-    if (is_of_graphs(pool) && hami_real.cuDeviceGraphMemTrim)
+    if (is_of_graphs(pool))
         HAMI_INSIDE(hami_real.cuDeviceGraphMemTrim(ordinal_of(pool)));
-    else if (!is_of_graphs(pool) && hami_real.cuMemPoolTrimTo)
+    else
         HAMI_INSIDE(hami_real.cuMemPoolTrimTo(handle_of(pool), 0));
 }
 
@@ -136,7 +135,7 @@ static bool begin(struct call *call, uint64_t pool, enum purpose purpose)
     bool is_begun;
 
     *call = (struct call){.pool = pool, .is_trimming = purpose == TRIM};
-    pthread_mutex_lock(&mutex);
+    hami_lock(&mutex, HAMI_RANK_POOLS);
     is_begun = hami_charges_find(&hami_pools, pool, &known) && known.kind == LIVE && known.device >= 0;
     if (is_begun && (purpose == TRIM || purpose == ASK_ALONE) && sum_of_calls(pool, NULL).bytes) {
         atomic_fetch_add(&versions[known.device], 1);
@@ -147,24 +146,24 @@ static bool begin(struct call *call, uint64_t pool, enum purpose purpose)
         call->next = calls;
         calls = call;
     }
-    pthread_mutex_unlock(&mutex);
+    hami_unlock(&mutex, HAMI_RANK_POOLS);
     return is_begun;
 }
 
 static void end(const struct call *call)
 {
-    pthread_mutex_lock(&mutex);
+    hami_lock(&mutex, HAMI_RANK_POOLS);
     remove_call(call);
-    pthread_mutex_unlock(&mutex);
+    hami_unlock(&mutex, HAMI_RANK_POOLS);
 }
 
 static bool is_called(uint64_t pool, const struct call *own, bool is_taking)
 {
     struct sum sum;
 
-    pthread_mutex_lock(&mutex);
+    hami_lock(&mutex, HAMI_RANK_POOLS);
     sum = sum_of_calls(pool, own);
-    pthread_mutex_unlock(&mutex);
+    hami_unlock(&mutex, HAMI_RANK_POOLS);
     return is_taking ? sum.bytes != 0 : sum.is_any;
 }
 
@@ -233,7 +232,7 @@ static bool try_to_store(struct call *call, uint64_t reserved, uint64_t version,
     struct hami_charge known;
     bool is_stored = true;
 
-    pthread_mutex_lock(&mutex);
+    hami_lock(&mutex, HAMI_RANK_POOLS);
     if (!hami_charges_find(&hami_pools, call->pool, &known)) {
         remove_call(call);
         hami_region_discharge(call->device, atomic_load(&call->charged));
@@ -244,7 +243,7 @@ static bool try_to_store(struct call *call, uint64_t reserved, uint64_t version,
     } else {
         is_stored = false;
     }
-    pthread_mutex_unlock(&mutex);
+    hami_unlock(&mutex, HAMI_RANK_POOLS);
     return is_stored;
 }
 
@@ -272,12 +271,12 @@ void hami_pool_know(uint64_t pool, int device)
     struct hami_charge known, replaced = {.key = 0};
 
     atomic_store(&hami_pools_are_used, true);
-    pthread_mutex_lock(&mutex);
+    hami_lock(&mutex, HAMI_RANK_POOLS);
     if ((!hami_charges_find(&hami_pools, pool, &known) || known.kind != LIVE) &&
         hami_charges_put(&hami_pools, (struct hami_charge){.key = pool, .device = (int16_t)device, .references = 1}, &replaced) &&
         replaced.key)
         hami_region_discharge(replaced.device, replaced.bytes);
-    pthread_mutex_unlock(&mutex);
+    hami_unlock(&mutex, HAMI_RANK_POOLS);
 }
 
 int hami_pool_device(uint64_t pool)
@@ -353,10 +352,10 @@ static uint64_t growth_of(const struct call *call, const struct hami_charge *kno
 
 static void set_bytes(struct call *call, size_t bytes)
 {
-    pthread_mutex_lock(&mutex);
+    hami_lock(&mutex, HAMI_RANK_POOLS);
     call->bytes = bytes;
     call->version = atomic_load(&versions[call->device]);
-    pthread_mutex_unlock(&mutex);
+    hami_unlock(&mutex, HAMI_RANK_POOLS);
 }
 
 static uint64_t needed_growth(struct call *call, size_t bytes)
@@ -374,14 +373,14 @@ static uint64_t needed_growth(struct call *call, size_t bytes)
         uint64_t version = atomic_load(&versions[call->device]);
         bool is_known = used_bytes(call->pool, &used);
 
-        pthread_mutex_lock(&mutex);
+        hami_lock(&mutex, HAMI_RANK_POOLS);
         is_current = version == atomic_load(&versions[call->device]);
         if ((is_current || attempt == ATTEMPTS) && hami_charges_find(&hami_pools, call->pool, &known)) {
             call->bytes = bytes;
             call->version = version;
             growth = growth_of(call, &known, used, is_known && is_current);
         }
-        pthread_mutex_unlock(&mutex);
+        hami_unlock(&mutex, HAMI_RANK_POOLS);
     }
     return growth;
 }
@@ -392,10 +391,10 @@ static bool may_fit_later(const struct call *call, uint64_t growth)
     uint64_t limit = hami_region_limit(call->device), used = hami_region_used(call->device), counted_twice;
     struct sum others;
 
-    pthread_mutex_lock(&mutex);
+    hami_lock(&mutex, HAMI_RANK_POOLS);
     others = sum_of_calls(call->pool, call);
     counted_twice = others.bytes + others.charged + steps[is_of_graphs(call->pool)];
-    pthread_mutex_unlock(&mutex);
+    hami_unlock(&mutex, HAMI_RANK_POOLS);
     return growth <= limit && used + growth <= limit + counted_twice;
 }
 
@@ -419,8 +418,7 @@ static bool charge_growth(struct call *call, size_t bytes)
     return false;
 }
 
-/* Whether the container is within its limit, although more was taken than was charged. */
-static bool is_within(int device)
+bool hami_pools_are_within(int device)
 {
     uint64_t limit = hami_region_limit(device);
 
@@ -436,16 +434,14 @@ enum hami_growth hami_pool_grow(uint64_t pool, size_t bytes, hami_pool_take *tak
     struct call call;
 
     *result = CUDA_ERROR_OUT_OF_MEMORY;
-    if (!begin(&call, pool, TAKE)) {
-        *result = HAMI_INSIDE(take(arguments));
-        return HAMI_GROWTH_WITHIN;
-    }
+    if (!begin(&call, pool, TAKE))
+        return HAMI_GROWTH_ENDED;
     if (!charge_growth(&call, bytes)) {
         end(&call);
         return HAMI_GROWTH_REFUSED;
     }
     *result = HAMI_INSIDE(take(arguments));
-    return !settle(&call) || is_within(call.device) ? HAMI_GROWTH_WITHIN : HAMI_GROWTH_BEYOND;
+    return !settle(&call) || hami_pools_are_within(call.device) ? HAMI_GROWTH_WITHIN : HAMI_GROWTH_BEYOND;
 }
 
 void hami_pool_retain(uint64_t pool)
@@ -457,17 +453,17 @@ void hami_pool_drop(uint64_t pool)
 {
     struct hami_charge last;
 
-    pthread_mutex_lock(&mutex);
+    hami_lock(&mutex, HAMI_RANK_POOLS);
     if (hami_charges_drop(&hami_pools, pool, &last) && last.device >= 0)
         hami_region_discharge(last.device, last.bytes);
-    pthread_mutex_unlock(&mutex);
+    hami_unlock(&mutex, HAMI_RANK_POOLS);
 }
 
 static void mark(uint64_t pool, int16_t kind)
 {
-    pthread_mutex_lock(&mutex);
+    hami_lock(&mutex, HAMI_RANK_POOLS);
     hami_charges_mark(&hami_pools, pool, kind);
-    pthread_mutex_unlock(&mutex);
+    hami_unlock(&mutex, HAMI_RANK_POOLS);
 }
 
 /* Before the pool is destroyed it is asked what it keeps for allocations that remain. From then on it is not asked any more. */

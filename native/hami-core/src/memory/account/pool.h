@@ -34,6 +34,7 @@ typedef CUresult hami_pool_take(const void *arguments);
 
 enum hami_growth {
     HAMI_GROWTH_REFUSED, /* passes the limit; the driver was not asked */
+    HAMI_GROWTH_ENDED,   /* the pool is being destroyed; the driver was not asked */
     HAMI_GROWTH_WITHIN,
     HAMI_GROWTH_BEYOND, /* more than was charged, and that passes the limit: free what was taken */
 };
@@ -66,6 +67,9 @@ static inline void hami_pools_refresh_device(int device);
 
 /* Make the pools of a region device give up what they do not use. Returns true if that was anything. */
 bool hami_pools_trim(int device);
+
+/* Whether the container is within its limit of a device, although more was taken than was charged; if necessary after a trim. */
+bool hami_pools_are_within(int device);
 
 /* Forget the parent's pools, in a forked child. */
 void hami_pools_forget(void);

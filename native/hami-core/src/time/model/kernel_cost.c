@@ -22,7 +22,6 @@ struct hami_kernel *hami_kernel_remember(struct hami_kernels *kernels, uint64_t 
     }
     entry = &kernels->entries[(key >> 8) % HAMI_KERNELS_MAX];
     atomic_store_explicit(&entry->cost_ns, 0, memory_order_relaxed);
-    atomic_store_explicit(&entry->probed_at_ns, 0, memory_order_relaxed);
     entry->samples = 0;
     atomic_store_explicit(&entry->key, key, memory_order_relaxed);
     return entry;
@@ -48,7 +47,6 @@ void hami_kernel_learn(struct hami_kernel *kernel, const struct hami_sample *sam
         kernel->samples++;
     mean += (value - mean) / (int64_t)kernel->samples;
     atomic_store_explicit(&kernel->cost_ns, mean > 0 ? (uint64_t)mean : 1, memory_order_relaxed);
-    atomic_store_explicit(&kernel->probed_at_ns, 0, memory_order_relaxed);
 }
 
 void hami_kernel_outlast(struct hami_kernel *kernel, uint64_t least_ns)
@@ -56,5 +54,4 @@ void hami_kernel_outlast(struct hami_kernel *kernel, uint64_t least_ns)
     kernel->samples = MEMORY_SAMPLES;
     if (atomic_load_explicit(&kernel->cost_ns, memory_order_relaxed) < least_ns)
         atomic_store_explicit(&kernel->cost_ns, least_ns, memory_order_relaxed);
-    atomic_store_explicit(&kernel->probed_at_ns, 0, memory_order_relaxed);
 }

@@ -9,7 +9,6 @@
 #define HAMI_KERNEL_COST_H
 
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdint.h>
 
 #define HAMI_KERNELS_MAX 4096u
@@ -17,10 +16,7 @@
 struct hami_kernel {
     _Atomic uint64_t key; /* 0: free */
     _Atomic uint64_t cost_ns; /* 0: unknown */
-    _Atomic uint64_t probed_at_ns; /* when the launch began that will tell the cost; 0: there is none */
     _Atomic uint32_t samples;
-    _Atomic uint16_t probe_stream; /* the number of that launch's stream */
-    _Atomic bool is_probe_running;
 };
 
 struct hami_kernels {

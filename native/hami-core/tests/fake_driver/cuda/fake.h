@@ -27,6 +27,7 @@ struct CUctx_st {
     int ordinal;
     int physical;
     bool is_primary;
+    _Atomic bool is_destroyed;
     int references;
     unsigned int flags;
     uint64_t module_bytes; /* taken by its modules */
@@ -42,6 +43,9 @@ CUresult fake_check_device(CUdevice device, const void *output);
 
 /* Make the primary context of an ordinal. */
 void fake_context_prepare(int ordinal, int physical);
+
+/* Make the default pool and the graphs' pool of an ordinal. */
+void fake_pools_prepare(int ordinal);
 
 /* Return the calling thread's context, or CUDA_ERROR_INVALID_CONTEXT. */
 CUresult fake_current(CUcontext *context);

@@ -8,7 +8,7 @@ Names and numbers only, from headers that are installed for this. Run from `nati
 
 from pathlib import Path
 
-from abi.nvidia import RELEASES, functions, versions
+from abi.nvidia import RELEASES, functions, interface_versions, versions
 
 HERE = Path(__file__).resolve().parent
 UNDECLARED = {"nvmlInternalGetExportTable": 11080}
@@ -18,7 +18,8 @@ CUDA_HEAD = """\
 /*
  * What libcuda.so.1 exports: NAME(symbol, since), with the CUDA version whose API it is, as 1000 * major + 10 * minor.
  *
- * Written by names.py from cuda.h and cudaTypedefs.h of CUDA {releases}.
+ * Written by names.py from cuda.h and cudaTypedefs.h of CUDA {releases}, and from the typedefs for OpenGL, EGL,
+ * VDPAU and the profiler.
  */
 """
 NVML_HEAD = """\
@@ -32,7 +33,7 @@ NVML_HEAD = """\
 
 def cuda() -> str:
     """Return the text of `names_cuda.def`."""
-    return CUDA_HEAD.format(releases=_releases()) + _rows(versions())
+    return CUDA_HEAD.format(releases=_releases()) + _rows(versions() | interface_versions())
 
 
 def nvml() -> str:

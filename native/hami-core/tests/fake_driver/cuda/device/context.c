@@ -2,6 +2,7 @@
  * Contexts: the primary one of each device and those that programs make, the current one of each thread, and what they take.
  */
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -33,6 +34,8 @@ CUresult fake_current(CUcontext *context)
     if (!depth || !stack[depth - 1])
         return CUDA_ERROR_INVALID_CONTEXT;
     *context = stack[depth - 1];
+    if (atomic_load(&(*context)->is_destroyed))
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     return fault_is_lost((*context)->physical) ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
 }
 
@@ -212,17 +215,35 @@ API CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *params, unsig
     return create(context, flags, device);
 }
 
+/*
+ * A destroyed context that is current is popped. Below the top it stays on the stack, and so it does for other threads: then calls
+ * fail with CUDA_ERROR_CONTEXT_IS_DESTROYED. So it is not freed.
+ * Source: CUDA Driver API, cuCtxDestroy.
+ */
 API CUresult cuCtxDestroy_v2(CUcontext context)
 {
-    if (!context || context->is_primary)
+    if (!context || context->is_primary || atomic_load(&context->is_destroyed))
         return CUDA_ERROR_INVALID_CONTEXT;
-    for (int index = 0; index < depth; index++)
-        if (stack[index] == context)
-            stack[index] = NULL;
+    if (depth && stack[depth - 1] == context)
+        depth--;
     context->references = 1;
     release(context);
-    free(context);
+    atomic_store(&context->is_destroyed, true);
     return CUDA_SUCCESS;
+}
+
+EXTRA(cuProfilerStart, void)
+{
+    CUcontext context;
+
+    return fake_current(&context);
+}
+
+EXTRA(cuProfilerStop, void)
+{
+    CUcontext context;
+
+    return fake_current(&context);
 }
 
 /* Such a context ends when it is destroyed, or detached once more than it was attached. */

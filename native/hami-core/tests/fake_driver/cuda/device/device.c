@@ -2,6 +2,7 @@
  * Initialisation of the driver, its errors, and its devices.
  */
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,12 +19,12 @@
 enum { SYSTEM_DRIVER_MISMATCH = 803 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static bool is_initialised, is_orphaned;
+static _Atomic bool is_initialised, is_orphaned;
 static struct visible visible;
 
 static void orphan_child(void)
 {
-    is_orphaned = is_initialised;
+    atomic_store(&is_orphaned, atomic_load(&is_initialised));
 }
 
 CUresult fake_check(void)
@@ -66,8 +67,10 @@ static CUresult initialise(void)
         driver_close();
         return CUDA_ERROR_NO_DEVICE;
     }
-    for (int ordinal = 0; ordinal < visible.count; ordinal++)
+    for (int ordinal = 0; ordinal < visible.count; ordinal++) {
         fake_context_prepare(ordinal, visible.device[ordinal]);
+        fake_pools_prepare(ordinal);
+    }
     pthread_atfork(NULL, NULL, orphan_child);
     is_initialised = true;
     return CUDA_SUCCESS;
@@ -119,6 +122,7 @@ static const struct error *error_of(CUresult code)
         ERROR(CUDA_ERROR_INVALID_HANDLE, "invalid resource handle"),
         ERROR(CUDA_ERROR_NOT_FOUND, "named symbol not found"),
         ERROR(CUDA_ERROR_NOT_READY, "device not ready"),
+        ERROR(CUDA_ERROR_CONTEXT_IS_DESTROYED, "context is destroyed"),
         ERROR(CUDA_ERROR_NOT_PERMITTED, "operation not permitted"),
         ERROR(CUDA_ERROR_NOT_SUPPORTED, "operation not supported"),
         ERROR(CUDA_ERROR_UNKNOWN, "unknown error"),
@@ -290,6 +294,50 @@ API CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice device)
     return result;
 }
 
+/*
+ * What is the same for every device: that of an A100. Returns 0 for other attributes.
+ * Source: cuda.h, CUdevice_attribute, for the numbers; CUDA C++ Programming Guide, technical specifications of compute capability
+ * 8.0, for the values.
+ */
+static int constant_attribute(int attribute)
+{
+    static const struct {
+        int attribute, value;
+    } constants[] = {
+        {1, 1024},        /* MAX_THREADS_PER_BLOCK */
+        {2, 1024},        /* MAX_BLOCK_DIM_X */
+        {3, 1024},        /* MAX_BLOCK_DIM_Y */
+        {4, 64},          /* MAX_BLOCK_DIM_Z */
+        {5, 2147483647},  /* MAX_GRID_DIM_X */
+        {6, 65535},       /* MAX_GRID_DIM_Y */
+        {7, 65535},       /* MAX_GRID_DIM_Z */
+        {8, 48 << 10},    /* MAX_SHARED_MEMORY_PER_BLOCK */
+        {9, 64 << 10},    /* TOTAL_CONSTANT_MEMORY */
+        {10, 32},         /* WARP_SIZE */
+        {12, 64 << 10},   /* MAX_REGISTERS_PER_BLOCK */
+        {14, 512},        /* TEXTURE_ALIGNMENT */
+        {16, 108},        /* MULTIPROCESSOR_COUNT */
+        {39, 2048},       /* MAX_THREADS_PER_MULTIPROCESSOR */
+        {41, 1},          /* UNIFIED_ADDRESSING */
+        {51, 32},         /* TEXTURE_PITCH_ALIGNMENT */
+        {75, 8},          /* COMPUTE_CAPABILITY_MAJOR */
+        {81, 164 << 10},  /* MAX_SHARED_MEMORY_PER_MULTIPROCESSOR */
+        {82, 64 << 10},   /* MAX_REGISTERS_PER_MULTIPROCESSOR */
+        {83, 1},          /* MANAGED_MEMORY */
+        {89, 1},          /* CONCURRENT_MANAGED_ACCESS */
+        {97, 163 << 10},  /* MAX_SHARED_MEMORY_PER_BLOCK_OPTIN */
+        {102, 1},         /* VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED */
+        {103, 1},         /* HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED */
+        {106, 32},        /* MAX_BLOCKS_PER_MULTIPROCESSOR */
+        {115, 1},         /* MEMORY_POOLS_SUPPORTED */
+    };
+
+    for (size_t index = 0; index < sizeof(constants) / sizeof(constants[0]); index++)
+        if (constants[index].attribute == attribute)
+            return constants[index].value;
+    return 0;
+}
+
 API CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device)
 {
     CUresult result = fake_check_device(device, value);
@@ -298,41 +346,19 @@ API CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device)
     if (result != CUDA_SUCCESS)
         return result;
     hardware = hw_device(fake_physical(device));
+    *value = constant_attribute(attribute);
     switch (attribute) {
-    case 1: /* CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK */
-        *value = 1024;
-        break;
-    case 10: /* CU_DEVICE_ATTRIBUTE_WARP_SIZE */
-        *value = 32;
-        break;
-    case 16: /* CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT */
-        *value = 108;
-        break;
     case 33: /* CU_DEVICE_ATTRIBUTE_PCI_BUS_ID */
         *value = (int)hardware->pci_bus;
         break;
     case 34: /* CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID */
         *value = (int)hardware->pci_device;
         break;
-    case 39: /* CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR */
-        *value = 2048;
-        break;
     case 50: /* CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID */
         *value = (int)hardware->pci_domain;
         break;
-    case 75: /* CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR */
-        *value = 8;
-        break;
-    case 41:  /* CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING */
-    case 83:  /* CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY */
-    case 102: /* CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED */
-    case 89:  /* CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS */
-    case 103: /* CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED */
-    case 115: /* CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED */
-        *value = 1;
-        break;
     default:
-        *value = 0;
+        break;
     }
     return CUDA_SUCCESS;
 }

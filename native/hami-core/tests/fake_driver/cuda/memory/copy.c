@@ -109,6 +109,77 @@ EXTRA(cuMemcpyDtoDAsync_v2, CUdeviceptr to, CUdeviceptr from, size_t bytes, CUst
     return cuMemcpyDtoD_v2(to, from, bytes);
 }
 
+/* Source: cuda.h, CUDA_MEMCPY2D_st and CUmemorytype. */
+enum { HOST = 1, DEVICE = 2, ARRAY = 3, UNIFIED = 4 };
+
+struct side_2d {
+    size_t x_bytes, y;
+    int type;
+    const void *host;
+    CUdeviceptr device;
+    CUarray array;
+    size_t pitch;
+};
+
+struct copy_2d {
+    struct side_2d from, to;
+    size_t width_bytes, height;
+};
+
+_Static_assert(sizeof(struct copy_2d) == 128, "CUDA_MEMCPY2D_st has 128 bytes");
+
+/* Return where the first row of a side is, or NULL if it is not addressable. `height` is above 0. */
+static char *first_row(const struct side_2d *side, size_t width_bytes, size_t height)
+{
+    bool is_host = side->type == HOST;
+    CUdeviceptr base = is_host ? (CUdeviceptr)(uintptr_t)side->host : side->device,
+                first = base + side->y * side->pitch + side->x_bytes;
+
+    if (!base || side->pitch < side->x_bytes + width_bytes ||
+        (side->type == DEVICE && !fake_memory_is_addressable(first, (height - 1) * side->pitch + width_bytes)))
+        return NULL;
+    return at(first);
+}
+
+/* Copy a rectangle of bytes. Arrays have no bytes here (array.c), so nothing is copied from them or to them. */
+static CUresult copy_2d(const struct copy_2d *copy)
+{
+    CUresult result = fake_check();
+    char *to, *from;
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!copy || copy->from.type < HOST || copy->from.type > UNIFIED || copy->to.type < HOST || copy->to.type > UNIFIED)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!copy->height || !copy->width_bytes)
+        return CUDA_SUCCESS;
+    if (copy->from.type == ARRAY || copy->to.type == ARRAY)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    from = first_row(&copy->from, copy->width_bytes, copy->height);
+    to = first_row(&copy->to, copy->width_bytes, copy->height);
+    if (!from || !to)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (size_t row = 0; row < copy->height; row++)
+        memmove(to + row * copy->to.pitch, from + row * copy->from.pitch, copy->width_bytes);
+    return CUDA_SUCCESS;
+}
+
+EXTRA(cuMemcpy2D_v2, const struct copy_2d *copy)
+{
+    return copy_2d(copy);
+}
+
+EXTRA(cuMemcpy2DUnaligned_v2, const struct copy_2d *copy)
+{
+    return copy_2d(copy);
+}
+
+EXTRA(cuMemcpy2DAsync_v2, const struct copy_2d *copy, CUstream stream)
+{
+    (void)stream;
+    return copy_2d(copy);
+}
+
 API CUresult cuMemsetD8_v2(CUdeviceptr to, unsigned char value, size_t count)
 {
     return fill(to, 0, &value, sizeof(value), count, 1);

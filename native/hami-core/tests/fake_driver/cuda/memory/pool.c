@@ -19,10 +19,15 @@ static uint64_t growth_bytes(void)
     return rounded(fake_setting("FAKE_DRIVER_POOL_GROWTH_MIB", 32) * HW_MIB, HW_GRANULE_BYTES);
 }
 
+void fake_pools_prepare(int ordinal)
+{
+    defaults[ordinal].ordinal = ordinal;
+    graphs[ordinal].ordinal = ordinal;
+    graphs[ordinal].is_graph = true;
+}
+
 CUmemoryPool fake_pool_default(int ordinal)
 {
-    if (defaults[ordinal].ordinal != ordinal)
-        defaults[ordinal].ordinal = ordinal;
     return &defaults[ordinal];
 }
 
@@ -38,8 +43,6 @@ void fake_pool_set_current(int ordinal, CUmemoryPool pool)
 
 CUmemoryPool fake_graph_pool(int ordinal)
 {
-    graphs[ordinal].ordinal = ordinal;
-    graphs[ordinal].is_graph = true;
     return &graphs[ordinal];
 }
 

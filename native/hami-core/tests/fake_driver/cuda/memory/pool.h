@@ -22,7 +22,7 @@ struct CUmemPoolHandle_st {
     struct CUmemPoolHandle_st *next;
 };
 
-/* Return a device's default pool, and the one that cuMemAllocAsync uses. */
+/* Return a device's default pool, without the lock, and the one that cuMemAllocAsync uses. */
 CUmemoryPool fake_pool_default(int ordinal);
 CUmemoryPool fake_pool_current(int ordinal);
 void fake_pool_set_current(int ordinal, CUmemoryPool pool);

@@ -18,20 +18,26 @@ API CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice device)
 {
     CUresult result = fake_check_device(device, pool);
 
-    if (result == CUDA_SUCCESS)
-        *pool = fake_pool_current(device);
-    return result;
+    if (result != CUDA_SUCCESS)
+        return result;
+    fake_memory_lock();
+    *pool = fake_pool_current(device);
+    fake_memory_unlock();
+    return CUDA_SUCCESS;
 }
 
 API CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool)
 {
     CUresult result = fake_check_device(device, pool);
 
-    if (result == CUDA_SUCCESS && (pool->ordinal != device || pool->is_imported))
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (pool->ordinal != device || pool->is_imported)
         return CUDA_ERROR_INVALID_VALUE;
-    if (result == CUDA_SUCCESS)
-        fake_pool_set_current(device, pool);
-    return result;
+    fake_memory_lock();
+    fake_pool_set_current(device, pool);
+    fake_memory_unlock();
+    return CUDA_SUCCESS;
 }
 
 /* Return the ordinal of a device's location, or -1. */

@@ -1,12 +1,15 @@
 /* Stream-ordered allocation. In a stream that is being captured the calls become nodes of the graph. */
-#include "cuda/memory/memory.h"
+#include "cuda/memory/pool.h"
 
-static CUresult allocate(CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool)
+/* Without a pool, allocate from the device's current one at this moment: another thread may set it. */
+static CUresult allocate(CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool, int ordinal)
 {
     uint64_t address;
     CUresult result;
 
     fake_memory_lock();
+    if (!pool)
+        pool = fake_pool_current(ordinal);
     address = fake_address_take(bytes);
     result = address ? fake_pool_take_at(pool, address, bytes) : CUDA_ERROR_OUT_OF_MEMORY;
     if (result == CUDA_SUCCESS)
@@ -22,19 +25,18 @@ static CUresult allocate_on(CUdeviceptr *pointer, size_t bytes, CUmemoryPool poo
     CUcontext context;
     CUgraphNode node;
     CUgraph graph;
+    int ordinal;
     CUresult result = cuStreamGetCtx(stream, &context);
 
     if (result != CUDA_SUCCESS)
         return result;
     if (!pointer || !bytes)
         return CUDA_ERROR_INVALID_VALUE;
-    if (!pool)
-        cuDeviceGetMemPool(&pool, context->ordinal);
+    ordinal = pool ? fake_pool_ordinal(pool) : context->ordinal;
     graph = fake_capture_enter(stream);
     if (!graph)
-        return allocate(pointer, bytes, pool);
-    result = fake_pool_ordinal(pool) < 0 ? CUDA_ERROR_NOT_SUPPORTED
-                                         : fake_graph_take(&node, graph, fake_pool_ordinal(pool), pointer, bytes);
+        return allocate(pointer, bytes, pool, ordinal);
+    result = ordinal < 0 ? CUDA_ERROR_NOT_SUPPORTED : fake_graph_take(&node, graph, ordinal, pointer, bytes);
     fake_capture_leave();
     return result;
 }
