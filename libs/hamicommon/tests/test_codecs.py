@@ -15,7 +15,7 @@ from hamicommon.wire.go.strconv import parse_int
 from hamicommon.wire.handshake import Handshake, HandshakeLayout, HandshakeState, encode_handshake
 from hamicommon.wire.node_devices import NodeForm, decode_node_devices, encode_node_devices, node_form
 from hamicommon.wire.node_lock import encode_node_lock
-from hamicommon.wire.pod_devices import decode_pod_devices, encode_pod_devices, shares_by_container
+from hamicommon.wire.pod_devices import decode_pod_devices, encode_pod_devices
 from hamicommon.wire.region import LAYOUT_V1_2, Region, decode_region, encode_region
 from hamicommon.wire.version import NEWEST, OLDEST, WireVersion
 
@@ -119,6 +119,12 @@ def test_inventory_that_would_be_read_as_json_is_not_written_as_text() -> None:
         encode_node_devices([Device("[a", 1, 1, 1, "T")], WireVersion(2, 7))
 
 
+def test_index_that_no_reader_takes_is_not_written_as_text() -> None:
+    """JSON has indexes of 64 bits without a sign, the text form has them with one."""
+    with pytest.raises(EncodeError, match="field index"):
+        encode_node_devices([Device("GPU-a", 1, 1, 1, "T", index=2**64 - 1)], WireVersion(2, 7))
+
+
 def test_value_without_json_form_is_refused() -> None:
     """NaN has no JSON form, nor has a set."""
     for value in (float("nan"), {"a": {1, 2}}):
@@ -187,35 +193,6 @@ def test_share_without_uuid_is_not_written() -> None:
     """It would be read as no share."""
     with pytest.raises(EncodeError, match="uuid"):
         encode_pod_devices(((Share("", "NVIDIA", 1, 1),),))
-
-
-A = (Share("GPU-a", "NVIDIA", 1000, 0),)
-B = (Share("GPU-b", "NVIDIA", 2000, 0),)
-
-
-@pytest.mark.parametrize(
-    ("text", "requesting", "expected"),
-    [
-        pytest.param("GPU-a,NVIDIA,1000,0:;", [True], (A,), id="one container"),
-        pytest.param(";GPU-a,NVIDIA,1000,0:;", [False, True], ((), A), id="in its place"),
-        pytest.param("GPU-a,NVIDIA,1000,0:;", [False, True], ((), A), id="empty slot lost"),
-        pytest.param(",,0,0:;GPU-a,NVIDIA,1000,0:;", [False, True], ((), A), id="placeholder"),
-        pytest.param("GPU-a,NVIDIA,1000,0:;GPU-b,NVIDIA,2000,0:;", [True, False, True], (A, (), B), id="lost between"),
-        pytest.param("GPU-a,NVIDIA,1000,0:;;;;", [True, False], (A, ()), id="surplus of consumptions"),
-        pytest.param(";GPU-b,NVIDIA,2000,0:;;", [True, True], ((), B), id="first one consumed"),
-        pytest.param(";;GPU-a,NVIDIA,1000,0:;", [True, False], (A, ()), id="beyond the last container"),
-        pytest.param("", [True, True], ((), ()), id="nothing granted"),
-    ],
-)
-def test_each_container_gets_its_shares(text: str, requesting: list[bool], expected: object) -> None:
-    """One entry per container, whichever version wrote the value."""
-    assert expected == shares_by_container(decode_pod_devices(text), len(requesting), requesting)
-
-
-def test_without_the_requests_positions_are_taken_as_they_are() -> None:
-    """Missing entries are empty, surplus ones dropped."""
-    assert (A, (), ()) == shares_by_container((A,), 3)
-    assert (A,) == shares_by_container((A, B), 1)
 
 
 def test_truth_value_and_text_survive_null() -> None:

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hamicommon.config import ConfigError, DeviceConfig, load_device_config
+from hamicommon.config.device_config import ConfigError, DeviceConfig, load_device_config
 from hamicommon.vendors import ascend, enflame, iluvatar, metax, nvidia
 from hamicommon.vendors.nvidia import MigProfileRule
+from hamicommon.wire.go.yaml_nodes import YamlError, plain
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "device-config"
 
@@ -225,6 +226,25 @@ def test_an_alias_bomb_costs_no_more_than_its_text() -> None:
     assert "nvidia.com/gpu" == config[nvidia.SECTION].resource_count_name
 
 
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("a: 2026-13-01", "month must be in 1..12"),
+        ("a: !!int x", "invalid literal"),
+        ("a: 0x_", "invalid literal"),
+        ("a: " + "9" * 5000, "4300 digits"),
+        ("a: &a [*a]", "more than 100000 values, each alias written out"),
+        ("a: &a [1, 1]\nb: &b [" + "*a, " * 500 + "]\nc: [" + "*b, " * 500 + "]", "more than 100000 values"),
+        ("a: " + "[" * 100 + "]" * 100, "nested deeper than 32 levels"),
+        ("a: b: c", "line 1: mapping values are not allowed"),
+    ],
+)  # fmt: skip
+def test_plain_values_are_bounded_too(text: str, problem: str) -> None:
+    """Whatever a value seems to be, there is one kind of error."""
+    with pytest.raises(YamlError, match=problem):
+        plain(text)
+
+
 def test_a_node_that_contains_itself_is_read_once() -> None:
     """Recursion in the text causes none in the reader."""
     assert any("must be" in each for each in problems("nvidia: &a {migProfileAllowlist: [*a], overwriteEnv: *a}"))
@@ -251,3 +271,22 @@ def test_any_text_is_a_config_or_a_config_error(text: str) -> None:
 def test_wrong_shape_is_named_by_its_line(text: str, problem: str) -> None:
     """A list is no mapping, and a mapping no list."""
     assert problem in problems(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_taken"),
+    [
+        ("nvidia.com/" + "g" * 63, True),
+        ("nvidia.com/" + "g" * 64, False),
+        ("a" * 240 + ".com/gpu", True),
+        ("a" * 241 + ".com/gpu", False),
+    ],
+)
+def test_a_resource_name_is_as_long_as_the_kubelet_takes(name: str, is_taken: bool) -> None:
+    """It rejects the registration of a longer one, and nothing would be offered."""
+    text = f"nvidia: {{resourceCountName: {name}}}"
+    if is_taken:
+        assert name == load_device_config(text)[nvidia.SECTION].resource_count_name
+    else:
+        with pytest.raises(ConfigError, match="Kubernetes takes 244 and 63"):
+            load_device_config(text)

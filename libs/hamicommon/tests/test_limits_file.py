@@ -85,3 +85,16 @@ def test_what_a_reader_would_read_differently_is_not_written(file: LimitsFile) -
     """
     with pytest.raises(EncodeError):
         encode_limits_file(file)
+
+
+def test_value_that_would_be_read_as_another_line_is_refused() -> None:
+    """A line break in a variable would add a line, here one that a reader accepts."""
+    with pytest.raises(EncodeError, match="a reader would read differently"):
+        encode_limits_file(LimitsFile({}, {"A": "1\nB=2"}))
+
+
+def test_limits_are_written_a_device_a_line_and_then_the_variables() -> None:
+    """The library reads the lines in this order."""
+    file = LimitsFile({"GPU-a": DeviceLimits(1 << 30, 50)}, {"CUDA_OVERSUBSCRIBE": "true"})
+
+    assert ["GPU-a 1073741824 50", "CUDA_OVERSUBSCRIBE=true"] == encode_limits_file(file).decode().splitlines()[1:]

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hamicommon.config import ConfigError
-from hamicommon.node_overrides import NodeConfig, load_node_overrides
+from hamicommon.config.device_config import ConfigError
+from hamicommon.config.node_overrides import NodeConfig, load_node_overrides
 from hamicommon.vendors.nvidia import NvidiaConfig
 
 CHART_DEFAULT = """{"nodeconfig": [{"name": "your-node-name", "operatingmode": "hami-core", "devicememoryscaling": 1.8,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hamicommon.quantity import INT64_MAX, QuantityError, parse_quantity, rounded, whole
+from hamicommon.wire.quantity import INT64_MAX, QuantityError, parse_quantity, rounded, whole
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def assert_same(accept: str, *families: Metric) -> None:
     encode, content_type = choose_encoder(accept)
     write, own_content_type = encoder(accept)
 
-    assert (encode(Families(*families)), content_type) == (write(families), own_content_type)
+    assert (encode(Families(*families)), content_type) == (b"".join(write(families)), own_content_type)
 
 
 def a_gauge(*values: str, name: str = "hami_used_bytes", label: str = "pod", value: float = 1) -> GaugeMetricFamily:

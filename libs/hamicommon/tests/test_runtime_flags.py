@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hamicommon.runtime.program import flags, hami_flags
+from hamicommon.runtime.program import flags, hami_flags, settings
 
 
 def as_words(value: object) -> str:
@@ -19,7 +19,7 @@ def as_words(value: object) -> str:
 
 def a_parser() -> flags.FlagParser:
     """Return a parser with one flag of each kind."""
-    parser = flags.parser("svc", "1.2.3", "Does things.")
+    parser = settings.parser_of(settings.ServiceConfig, "svc", "1.2.3", "Does things.")
     parser.add_argument("--http_bind", default="127.0.0.1:8080", help="address")
     parser.add_argument("--timeout", type=flags.duration, default=300.0, help="time")
     flags.bool_flag(parser, "--leader-elect", False, "elect")
@@ -134,12 +134,19 @@ def test_every_flag_of_klog_is_accepted() -> None:
         *("log_backtrace_at", "log_dir", "log_file", "log_file_max_size", "logtostderr", "one_output"),
         *("skip_headers", "skip_log_headers", "stderrthreshold", "vmodule"),
     }
-    parser = flags.parser("svc", "1.2.3", "Does things.")
+    parser = settings.parser_of(settings.ServiceConfig, "svc", "1.2.3", "Does things.")
     hami_flags.accept_klog_flags(parser)
 
     assert {f"--{name}" for name in of_klog} == set(hami_flags.KLOG_FLAGS)
     arguments = ["--legacy_stderr_threshold_behavior=false", "--legacy_stderr_threshold_behavior"]
     assert 2 == len(parser.without_effect(parser.parse_args([*arguments, "--alsologtostderrthreshold=INFO"])))
+
+
+@pytest.mark.parametrize("text", ["2562048h", "9" * 400 + "s", "-9999999999999h"])
+def test_longer_duration_than_go_has_is_refused(text: str) -> None:
+    """Go counts nanoseconds in 64 bits, and Python's timedelta ends, too."""
+    with pytest.raises(argparse.ArgumentTypeError, match="is longer than the longest duration, 2562047h"):
+        flags.duration(text)
 
 
 @pytest.mark.parametrize("text", ["", "5", "m", "5 m", "5d", "1m5", "--1s", "."])

@@ -3,8 +3,8 @@ The HTTP server over real sockets: health, metrics, limits.
 """
 
 import asyncio
-import threading
-from collections.abc import AsyncIterator, Iterator
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 
 import aiohttp
@@ -12,11 +12,13 @@ import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
-from prometheus_client.samples import Sample
 from structlog.testing import capture_logs
 
+from hamicommon.runtime.serving import http
 from hamicommon.runtime.serving.http import ServeError, application, read_body, serve, split_address
+from hamicommon.runtime.serving.samples import PAUSE
 
 
 def an_application(**options: object) -> web.Application:
@@ -78,28 +80,135 @@ async def test_metrics_have_the_process_and_no_time_of_creation(accept: str) -> 
     assert [] == [name for name in names if name.endswith("_created")]
 
 
-async def test_others_are_answered_while_metrics_are_written() -> None:
-    """To format some hundred thousand series takes seconds. Other requests do not wait for it."""
-    begun, may_end = threading.Event(), threading.Event()
+class Families(Collector):
+    """Families that a function makes at each scrape."""
 
-    class Slow(list[Sample]):
-        def __iter__(self) -> Iterator[Sample]:
-            begun.set()
-            assert may_end.wait(10)
-            return super().__iter__()
+    def __init__(self, make: Callable[[], Iterator[Metric]]) -> None:
+        self.collect = make  # type: ignore[method-assign]
 
-    family = GaugeMetricFamily("things", "Things.", value=1)
-    family.samples = Slow(family.samples)
+    def collect(self) -> Iterator[Metric]:  # pragma: no cover
+        """Be replaced."""
+        return iter(())
+
+
+def a_registry(make: Callable[[], Iterator[Metric]]) -> CollectorRegistry:
+    """Return a registry of what *make* yields."""
     registry = CollectorRegistry()
-    registry.register(type("Things", (Collector,), {"collect": lambda _self: [family]})())
+    registry.register(Families(make))
+    return registry
+
+
+async def answered_meanwhile(registry: CollectorRegistry, accepted: str = "identity") -> int:
+    """Return how many other requests are answered during a scrape."""
+    count = 0
     async with asking(application("svc", "1.2.3", registry=registry)) as (session, url):
-        scrape = asyncio.create_task(session.get(url + "/metrics"))
-        await asyncio.to_thread(begun.wait, 10)
-        async with session.get(url + "/livez") as response:
-            assert 200 == response.status
-        may_end.set()
-        async with await scrape as response:
-            assert "things 1.0" in await response.text()
+
+        async def scrape() -> None:
+            async with session.get(url + "/metrics", headers={"Accept-Encoding": accepted}) as response:
+                assert 200 == response.status
+                await response.read()
+
+        scraping = asyncio.create_task(scrape())
+        while not scraping.done():
+            async with session.get(url + "/livez"):
+                count += 1
+        await scraping
+    return count
+
+
+async def test_others_are_answered_while_metrics_are_collected() -> None:
+    """A collector that pauses lets a decision go first."""
+
+    def make() -> Iterator[Metric]:
+        for _ in range(200):
+            time.sleep(0.001)
+            yield PAUSE
+        yield GaugeMetricFamily("things", "Things.", value=1)
+
+    assert await answered_meanwhile(a_registry(make)) > 10
+
+
+@pytest.mark.parametrize("accepted", ["identity", "gzip"])
+async def test_others_are_answered_while_metrics_are_written(accepted: str) -> None:
+    """To format some hundred thousand series takes a second. Other requests do not wait for it."""
+    family = GaugeMetricFamily("things", "Things.", labels=["n"])
+    for number in range(100_000):
+        family.add_metric([str(number)], number)
+
+    assert await answered_meanwhile(a_registry(lambda: iter([family])), accepted) > 20
+
+
+async def test_scrapes_at_once_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients at other addresses share an answer, in each form they ask for."""
+    monkeypatch.setattr(http, "SCRAPE_SECONDS", 60)
+    collected: list[int] = []
+
+    def make() -> Iterator[Metric]:
+        collected.append(1)
+        yield GaugeMetricFamily("things", "Things.", value=len(collected))
+
+    answers = []
+    server = await serve(application("svc", "1", registry=a_registry(make)), "127.0.0.1:0")
+    for number, accepted in enumerate(["gzip", "identity", "gzip", "identity"], 2):
+        connector = aiohttp.TCPConnector(local_addr=(f"127.0.0.{number}", 0))
+        headers = {"Accept-Encoding": accepted}
+        async with (
+            aiohttp.ClientSession(connector=connector, headers=headers) as session,
+            session.get(f"http://127.0.0.1:{server.port}/metrics") as response,
+        ):
+            answers.append("things 1.0" in await response.text())
+    await server.close()
+
+    assert [True] * 4 == answers
+    assert [1] == collected
+
+
+async def test_applications_of_one_registry_share_its_scrapes() -> None:
+    """A service has its metrics at several addresses: that is no way to have them computed more often, or doubled."""
+    registry = CollectorRegistry()
+    first, second = (application("svc", "1", registry=registry) for _ in range(2))
+    async with asking(first) as (session, url), asking(second), session.get(url + "/metrics") as response:
+        assert 1 == (await response.text()).count("\nprocess_cpu_seconds_total ")
+
+
+async def test_a_peer_that_scrapes_without_pause_gets_one_new_answer_a_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It waits for the next, which is never one that it has had."""
+    monkeypatch.setattr(http, "SCRAPE_SECONDS", 0.3)
+    collected: list[int] = []
+
+    def make() -> Iterator[Metric]:
+        collected.append(1)
+        yield GaugeMetricFamily("things", "Things.", value=len(collected))
+
+    began, seen = time.monotonic(), []
+    async with asking(application("svc", "1", registry=a_registry(make))) as (session, url):
+        for _ in range(4):
+            async with session.get(url + "/metrics") as response:
+                text = await response.text()
+                seen.append(text.partition("\nthings ")[2].partition("\n")[0])
+
+    assert ["1.0", "2.0", "3.0", "4.0"] == seen
+    assert 0.9 <= time.monotonic() - began
+
+
+async def test_scrapes_that_wait_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are closed first if the connections are too many."""
+    monkeypatch.setattr(http, "SCRAPE_SECONDS", 60)
+    server = await serve(an_application(), "127.0.0.1:0", max_connections=3)
+    writers = []
+    for _ in range(5):
+        _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(b"GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n")
+        writers.append(writer)
+        await asyncio.sleep(0.05)
+    async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{server.port}/livez") as response:
+        assert 200 == response.status
+    for writer in writers:
+        writer.close()
+    await asyncio.sleep(0.05)
+    await server.close()
 
 
 async def test_a_probe_says_why_not() -> None:
@@ -161,7 +270,6 @@ async def exchange(port: int, request: bytes, *, is_hanging_up: bool = False) ->
 
 POST = b"POST /take HTTP/1.1\r\nHost: h\r\nConnection: close\r\n"
 BROKEN = {
-    "no gzip": (POST + b"Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}", b"400 Bad Request"),
     "no chunk": (POST + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\nzz\r\n", b"400 Bad Request"),
     "overlong header": (POST + b"X: " + b"a" * 10_000 + b"\r\n\r\n", b"400 Bad Request"),
     "no header": (POST + b"nonsense\r\n\r\n", b"400 Bad Request"),

@@ -100,7 +100,7 @@ async def test_objects_travel_as_plain_json_with_token_and_user_agent(tmp_path: 
 async def test_proxy_of_the_environment_is_used_except_where_it_says_not_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A proxy gets the whole address. Hosts in `no_proxy` are reached directly."""
+    """A proxy gets the whole address. Loopback, and networks in `NO_PROXY`, are reached directly, as by kubectl."""
     seen: list[str] = []
 
     async def handle(request: web.Request) -> web.StreamResponse:
@@ -113,11 +113,25 @@ async def test_proxy_of_the_environment_is_used_except_where_it_says_not_to(
         monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{port}")
         async with await Kube.connect(a_kubeconfig(tmp_path, "http://api.example"), "t") as kube:
             await kube.get("/version")
-        monkeypatch.setenv("no_proxy", "127.0.0.1")
         async with await Kube.connect(a_kubeconfig(tmp_path, f"http://127.0.0.1:{port}"), "t") as kube:
             await kube.get("/version")
+        # The test server has no other address, so this one is only not sent to the proxy.
+        monkeypatch.setenv("NO_PROXY", "192.0.2.0/24")
+        async with await Kube.connect(a_kubeconfig(tmp_path, "http://192.0.2.1"), "t") as kube:
+            assert kube._configuration.proxy is None
 
     assert ["api.example", "/version"] == seen
+
+
+@pytest.mark.parametrize("proxy", ["socks5://proxy.example:1080", "http://", "http://proxy.example:port"])
+async def test_a_proxy_that_cannot_be_used_is_named_without_its_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proxy: str
+) -> None:
+    """Every request would fail with a message that names no variable."""
+    monkeypatch.setenv("HTTP_PROXY", proxy.replace("//proxy", "//user:secret@proxy"))
+
+    with pytest.raises(KubeConfigError, match=r"^HTTP_PROXY: must be the URL of an HTTP proxy, such as [^ ]*$"):
+        await Kube.connect(a_kubeconfig(tmp_path, "http://api.example"), "t")
 
 
 async def test_each_verb_is_the_http_method_it_names(tmp_path: Path) -> None:

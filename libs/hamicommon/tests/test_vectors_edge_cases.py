@@ -3,6 +3,7 @@ Our vectors: edge cases of every format, in the JSON of the command line.
 """
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,18 @@ import pytest
 
 from hamicommon.cli import shapes
 from hamicommon.cli.formats import FORMATS
+from hamicommon.model import Device, MigAllocation, MigPlacement
 from hamicommon.wire.errors import DecodeError
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 TEXT_FORMATS = {each.name: each for each in FORMATS if each.name != "region"}
 ZERO = {
     "node-devices": {
-        **shapes.device_shape(shapes.read_devices("[{}]")[0]),
+        **asdict(Device("", 0, 0, 0, "")),
+        "mig_profiles": [],
         "healthy": False,
     },
-    "mig-allocations": shapes.allocation_shape(shapes.read_allocations("[{}]")[0]),
+    "mig-allocations": asdict(MigAllocation(0, 0, "", "", MigPlacement(0, 0))),
 }
 ZERO_PROFILE = {"name": "", "memory_mib": 0, "core_percent": 0, "slice_count": 0, "placements": []}
 
@@ -53,4 +56,5 @@ def test_text_is_read_as_the_vector_says(name: str, case: dict[str, Any]) -> Non
         assert case["error"] == refused.value.place
     else:
         shape = TEXT_FORMATS[name].shape(case["text"], "")
-        assert completed(name, case["value"]) == (shape if isinstance(shape, dict) else list(shape))
+        printed = "".join(shapes.one_line(shape if isinstance(shape, dict) else list(shape)))
+        assert completed(name, case["value"]) == json.loads(printed)

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from hamicommon.wire.device_lists import type_allowed, uuid_allowed
+from hamicommon.wire.device_lists import on_both, on_either, type_allowed, uuid_allowed
 from hamicommon.wire.errors import DecodeError
 from hamicommon.wire.go.strconv import parse_bool
 from hamicommon.wire.node_lock import decode_node_lock, encode_node_lock
-from hamicommon.wire.policies import DEVICE_POLICIES, decode_device_policies, encode_device_policies
-from hamicommon.wire.scoring_weights import decode_scoring_weights, encode_scoring_weights
+from hamicommon.wire.policies import DEVICE_POLICIES, decode_device_policies
+from hamicommon.wire.scoring_weights import decode_scoring_weights
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -47,7 +47,6 @@ def test_scoring_weights_are_read_as_hami_reads_them(case: dict[str, Any]) -> No
     else:
         weights = decode_scoring_weights(case["text"])
         assert case["parsed"]["value"] == {"slot": weights.slot, "core": weights.core, "memory": weights.memory}
-        assert weights == decode_scoring_weights(encode_scoring_weights(weights))
 
 
 @pytest.mark.parametrize("case", cases("device-lists/lists.json"))
@@ -65,4 +64,19 @@ def test_truth_value_and_policy_list_mean_what_they_mean_to_hami(case: dict[str,
     else:
         named = decode_device_policies(case["text"])
         assert case["parsed"]["value"] == {policy: policy in named for policy in DEVICE_POLICIES}
-        assert named == decode_device_policies(encode_device_policies(named))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "both", "either"),
+    [
+        (None, None, None, None),
+        (None, "GPU-a", "GPU-a", "GPU-a"),
+        ("GPU-a", None, "GPU-a", "GPU-a"),
+        ("GPU-a", " ", "GPU-a", "GPU-a, "),
+        ("GPU-a,GPU-b", "GPU-b,GPU-c", "GPU-b", "GPU-a,GPU-b,GPU-b,GPU-c"),
+        ("GPU-a", "GPU-b", ",", "GPU-a,GPU-b"),
+    ],
+)
+def test_two_lists_are_joined(one: str | None, other: str | None, both: str | None, either: str | None) -> None:
+    """A list without effect changes nothing. Lists without a common device allow none."""
+    assert (both, either) == (on_both(one, other), on_either(one, other))

@@ -11,7 +11,7 @@ import pytest
 from hamicommon.model import MigAllocation, MigPlacement, PodShares, Share
 from hamicommon.wire.errors import DecodeError, EncodeError
 from hamicommon.wire.mig.allocations import decode_mig_allocations, encode_mig_allocations
-from hamicommon.wire.mig.suffix import decode_mig_suffix, encode_mig_suffix
+from hamicommon.wire.mig.suffix import decode_mig_suffix
 from hamicommon.wire.pod_devices import decode_pod_devices, encode_pod_devices
 from hamicommon.wire.version import WireVersion
 
@@ -95,7 +95,6 @@ def test_mig_suffix_is_read_as_hami_reads_it(case: dict[str, Any]) -> None:
     if "value" in case["parsed"]:
         expected = tuple(case["parsed"]["value"])
         assert (uuid[: uuid.index("[")], expected) == decode_mig_suffix(uuid)
-        assert uuid.startswith(encode_mig_suffix(uuid[: uuid.index("[")], *expected))
     elif "[" in uuid or "]" in uuid:
         with pytest.raises(DecodeError):
             decode_mig_suffix(uuid)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from hamicommon.config import load_device_config
-from hamicommon.vendor import Vendor
+from hamicommon.config.device_config import load_device_config
 from hamicommon.vendors import descriptions
+from hamicommon.vendors.description import Vendor
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 CONFIG = load_device_config((VECTORS / "device-config" / "tuned.yaml").read_text())
@@ -68,8 +68,8 @@ A_VENDOR = """
 from dataclasses import dataclass
 from functools import partial
 
-from hamicommon.amounts import request_of, whole_amount
-from hamicommon.vendor import Description, Section, Vendor, resource_name
+from hamicommon.vendors.amounts import request_of, whole_amount
+from hamicommon.vendors.description import Description, Section, Vendor, resource_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ DESCRIPTION = Description("Acme", Section("acme", AcmeConfig()), lambda config: 
 USE = """
 import hamicommon.vendors
 hamicommon.vendors.__path__.append({folder!r})
-from hamicommon.config import load_device_config
+from hamicommon.config.device_config import load_device_config
 config = load_device_config("acme: {{resourceCountName: acme.example/gpu}}")
 vendor = config.vendors()[-1]
 print(vendor.name, vendor.parse_request({{"limits": {{"acme.example/gpu": "2"}}}}).count, *config.warnings)

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hamicommon.config import load_device_config
+from hamicommon.config.device_config import load_device_config
 from hamicommon.model import Request
-from hamicommon.quantity import INT32_MAX
 from hamicommon.vendors import nvidia
 from hamicommon.vendors.nvidia import NvidiaConfig
+from hamicommon.wire.quantity import INT32_MAX
 
 from .wrapped import amount, is_dropped, unwrapped
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hamicommon.config import DeviceConfig, load_device_config
+from hamicommon.config.device_config import DeviceConfig, load_device_config
 from hamicommon.model import Request
-from hamicommon.quantity import INT32_MAX
-from hamicommon.vendor import Vendor
 from hamicommon.vendors import enflame
+from hamicommon.vendors.description import Vendor
+from hamicommon.wire.quantity import INT32_MAX
 
 from .wrapped import amount, is_dropped, unwrapped
 

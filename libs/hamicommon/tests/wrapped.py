@@ -7,7 +7,7 @@ A request that is too large must not be granted as a small one. Less than nothin
 from collections.abc import Mapping
 from typing import Any
 
-from hamicommon.quantity import INT32_MAX, QuantityError, parse_quantity
+from hamicommon.wire.quantity import INT32_MAX, QuantityError, parse_quantity
 
 
 def amount(resources: Mapping[str, Any], name: str) -> int | None:

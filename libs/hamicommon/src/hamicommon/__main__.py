@@ -1,7 +1,7 @@
 """
-`python -m hamicommon`: decode annotations and region files, and encode them for another version of HAMi.
+`python -m hamicommon`: decode annotations and region files.
 
-An answer is one line of JSON or wire text. An error is one line that names the place and the reason.
+An answer is one line of JSON. An error is one line that names the place and the reason.
 Neighbours: `cli.formats` is the table of formats.
 """
 
@@ -18,7 +18,6 @@ from hamicommon.cli.region_file import read_region, read_trace
 from hamicommon.errors import HamiError
 from hamicommon.wire.errors import DecodeError, quote
 from hamicommon.wire.go import json_reader
-from hamicommon.wire.version import NEWEST, WireVersion
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,15 +45,6 @@ def _decode(options: argparse.Namespace) -> Iterator[str]:
         return _line_by_line(lambda line: format_.shape(_line_text(line), options.vendor))
     text = options.text if options.subject == "region" else _text(options.text)
     return _one(format_.shape(text, options.vendor))
-
-
-def _encode(options: argparse.Namespace) -> Iterator[str]:
-    """Return the answer of `encode`: the wire text of a JSON value."""
-    format_ = _format(options.subject)
-    version = WireVersion.parse(options.wire_version)
-    if options.lines:
-        return _line_by_line(lambda line: format_.text(_utf8(line, "line"), version, options.vendor))
-    return iter((format_.text(_text(options.text), version, options.vendor), "\n"))
 
 
 def _region(options: argparse.Namespace) -> Iterator[str]:
@@ -164,22 +154,9 @@ def _parser() -> argparse.ArgumentParser:
     decode.add_argument(
         "text", metavar="TEXT", nargs="?", default="-", help="the text, or the path of a region file; -: standard input"
     )
+    decode.add_argument("--vendor", metavar="V", default="", help="key of the vendor (node-devices only)")
+    decode.add_argument("--lines", action="store_true", help="read one text per line of standard input")
     decode.set_defaults(command=_decode)
-
-    encode = commands.add_parser("encode", help="print the wire text of a JSON value")
-    encode.add_argument("subject", metavar="FORMAT", choices=names, help=", ".join(names[:-1]))
-    encode.add_argument("text", metavar="JSON", nargs="?", default="-", help="the value; -: standard input")
-    encode.add_argument(
-        "--wire-version",
-        metavar="X.Y",
-        default=str(NEWEST),
-        help="the HAMi release to write for (default: %(default)s)",
-    )
-    encode.set_defaults(command=_encode)
-
-    for command in (decode, encode):
-        command.add_argument("--vendor", metavar="V", default="", help="key of the vendor (node-devices only)")
-        command.add_argument("--lines", action="store_true", help="read one text per line of standard input")
 
     region = commands.add_parser("region", help="print a region file as one line of JSON")
     region.add_argument("text", metavar="FILE", help="the file; -: standard input")

@@ -10,10 +10,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+Object = dict[str, Any]
+"""An object of the API server, or a part of one, as JSON has it."""
+
 
 @dataclass(frozen=True, slots=True)
 class MigPlacement:
-    """Where a MIG profile may sit on its device, in memory slices."""
+    """A place of a MIG profile on its device, in memory slices."""
 
     start: int
     size: int
@@ -69,7 +72,7 @@ class Share:
 
 
 ContainerShares = tuple[Share, ...]
-"""The shares of one container; empty where it has none."""
+"""The shares of one container; empty if it has none."""
 
 PodShares = tuple[ContainerShares, ...]
 """One entry per container, init containers first, in Pod order."""
@@ -137,7 +140,7 @@ class Moment:
         return timedelta(microseconds=clock.shown_us - self.shown_us) - ahead
 
     def __str__(self) -> str:
-        """Return year to second, and the fraction where there is one."""
+        """Return year to second, and the fraction if there is one."""
         since = timedelta(microseconds=self.shown_us)
         is_year_0 = since < datetime.min - _EPOCH
         text = (_EPOCH + (since + _CYCLE if is_year_0 else since)).isoformat()

@@ -1,26 +1,24 @@
 """
-The formats that `python -m hamicommon` decodes and encodes, as one table.
+The formats that `python -m hamicommon` decodes, as one table.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, Final, NoReturn
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
 
 from hamicommon.cli import shapes
 from hamicommon.cli.region_file import read_region
-from hamicommon.wire.errors import EncodeError
-from hamicommon.wire.handshake import decode_handshake, encode_handshake
-from hamicommon.wire.mig.allocations import decode_mig_allocations, encode_mig_allocations
-from hamicommon.wire.node_devices import decode_node_devices, encode_node_devices
-from hamicommon.wire.node_lock import decode_node_lock, encode_node_lock
-from hamicommon.wire.pod_devices import decode_pod_devices, encode_pod_devices
-from hamicommon.wire.scoring_weights import decode_scoring_weights, encode_scoring_weights
-from hamicommon.wire.version import PLACEMENTS_SINCE, WireVersion
+from hamicommon.wire.handshake import decode_handshake
+from hamicommon.wire.mig.allocations import decode_mig_allocations
+from hamicommon.wire.node_devices import decode_node_devices
+from hamicommon.wire.node_lock import decode_node_lock
+from hamicommon.wire.pod_devices import decode_pod_devices
+from hamicommon.wire.scoring_weights import decode_scoring_weights
 
 
 @dataclass(frozen=True)
 class Format:
-    """One format: its row in the table, and the functions between wire text and JSON."""
+    """One format: its row in the table, and the function from its wire text to JSON."""
 
     name: str
     keys: str
@@ -29,32 +27,11 @@ class Format:
     versions: str
     shape: Callable[[str, str], Any]
     """Returns the JSON value of a wire text and a vendor."""
-    text: Callable[[str, WireVersion, str], str]
-    """Returns the wire text of a JSON text, a version and a vendor."""
 
 
 def _node_devices(text: str, vendor: str) -> Any:
     devices = decode_node_devices(text)
-    return (shapes.device_shape(device if device.vendor else replace(device, vendor=vendor)) for device in devices)
-
-
-def _since_placements(name: str, version: WireVersion) -> None:
-    if version < PLACEMENTS_SINCE:
-        raise EncodeError("wire version", f"{version} does not have {name}, which exists since {PLACEMENTS_SINCE}")
-
-
-def _mig_text(json: str, version: WireVersion, _vendor: str) -> str:
-    _since_placements("mig-allocations", version)
-    return encode_mig_allocations(shapes.read_allocations(json))
-
-
-def _weights_text(json: str, version: WireVersion, _vendor: str) -> str:
-    _since_placements("scoring-weights", version)
-    return encode_scoring_weights(shapes.read_weights(json))
-
-
-def _region_text(_json: str, _version: WireVersion, _vendor: str) -> NoReturn:
-    raise EncodeError("region", "is a file of bytes, not text; only decode takes it")
+    return (asdict(device if device.vendor else replace(device, vendor=vendor)) for device in devices)
 
 
 FORMATS: Final = (
@@ -65,7 +42,6 @@ FORMATS: Final = (
         "scheduler",
         "2.4: text of 7 fields; 2.5-2.7: of 9; 2.8-2.9: JSON; 2.10: JSON with MIG profiles",
         _node_devices,
-        lambda json, version, vendor: encode_node_devices(shapes.read_devices(json), version, vendor or "NVIDIA"),
     ),
     Format(
         "pod-devices",
@@ -73,8 +49,7 @@ FORMATS: Final = (
         "scheduler, device plugin",
         "device plugin, scheduler, monitor",
         "2.4-2.10: one form; empty containers differ",
-        lambda text, _vendor: map(shapes.container_shape, decode_pod_devices(text)),
-        lambda json, version, _vendor: encode_pod_devices(shapes.read_pod(json), version),
+        lambda text, _vendor: ([asdict(share) for share in of] for of in decode_pod_devices(text)),
     ),
     Format(
         "mig-allocations",
@@ -82,8 +57,7 @@ FORMATS: Final = (
         "scheduler, device plugin",
         "device plugin, scheduler",
         "2.10; before, a suffix of the UUID in pod-devices",
-        lambda text, _vendor: map(shapes.allocation_shape, decode_mig_allocations(text)),
-        _mig_text,
+        lambda text, _vendor: map(asdict, decode_mig_allocations(text)),
     ),
     Format(
         "node-lock",
@@ -92,7 +66,6 @@ FORMATS: Final = (
         "scheduler, device plugin",
         "before 2.4: time; 2.4-2.10: time,namespace,pod",
         lambda text, _vendor: shapes.lock_shape(decode_node_lock(text)),
-        lambda json, version, _vendor: encode_node_lock(shapes.read_lock(json), version),
     ),
     Format(
         "handshake",
@@ -101,7 +74,6 @@ FORMATS: Final = (
         "scheduler",
         "2.4: time with dots; 2.5-2.10: with dashes",
         lambda text, _vendor: shapes.handshake_shape(decode_handshake(text)),
-        lambda json, version, _vendor: encode_handshake(shapes.read_handshake(json), version),
     ),
     Format(
         "scoring-weights",
@@ -109,8 +81,7 @@ FORMATS: Final = (
         "user",
         "scheduler",
         "2.10",
-        lambda text, _vendor: shapes.weights_shape(decode_scoring_weights(text)),
-        _weights_text,
+        lambda text, _vendor: asdict(decode_scoring_weights(text)),
     ),
     Format(
         "region",
@@ -119,6 +90,5 @@ FORMATS: Final = (
         "monitor, libvgpu.so",
         "v0: up to 2.4.0; v1.1: 2.4.1-2.8.0; v1.1-shifted: 2.8.1; v1.2: 2.8.2-2.10",
         lambda path, _vendor: shapes.region_shape(read_region(path)),
-        _region_text,
     ),
 )

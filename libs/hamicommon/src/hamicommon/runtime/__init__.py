@@ -11,3 +11,6 @@ The run-time parts of a service. Only services import it, and nothing here may k
 
 No room imports another.
 """
+
+MAX_CONNECTIONS = 256
+"""Open connections of a listener, if no flag says otherwise: those of ten API servers, which keep 25 idle ones each."""

@@ -1,8 +1,9 @@
 """
 One module for each vendor, which describes its configuration, names, keys and requests.
 
-Each module has a `DESCRIPTION`, by which it is found. A module may import the formats of `wire`. It must never import
-another vendor, a service or `runtime`.
+A vendor's module has a `DESCRIPTION`, by which it is found. It may import the formats of `wire`, `description` with the
+parts that a description has, and `amounts` and `resource_quota`, which read what Pods and namespaces ask. It must never
+import another vendor, a service or `runtime`.
 """
 
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ from importlib.util import find_spec
 from pkgutil import iter_modules
 from types import MappingProxyType, ModuleType
 
-from hamicommon.vendor import Description
+from hamicommon.vendors.description import Description
 
 
 @cache
@@ -23,8 +24,10 @@ def descriptions() -> Mapping[str, Description]:
     >>> list(descriptions())[:3]
     ['nvidia', 'ascend', 'cambricon']
     """
-    names = [module.name for module in iter_modules(__path__)]
-    found: dict[str, Description] = {name: import_module(f"{__name__}.{name}").DESCRIPTION for name in names}
+    modules = {module.name: import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__)}
+    found: dict[str, Description] = {
+        name: module.DESCRIPTION for name, module in modules.items() if hasattr(module, "DESCRIPTION")
+    }
     return MappingProxyType(dict(sorted(found.items(), key=lambda item: (item[1].order, item[0]))))
 
 

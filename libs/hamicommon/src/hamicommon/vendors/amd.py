@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from hamicommon.amounts import WHOLE_PERCENT, limit_of, request_of, whole_amount, within
 from hamicommon.model import Request
-from hamicommon.quantity import whole
-from hamicommon.vendor import Description, Section, Vendor, amount, named, resource_name
+from hamicommon.vendors.amounts import WHOLE_PERCENT, limit_of, request_of, whole_amount, within
+from hamicommon.vendors.description import Description, Section, Vendor, amount, named, resource_name
 from hamicommon.wire import keys
+from hamicommon.wire.quantity import whole
 
 KEY = "AMD"
 

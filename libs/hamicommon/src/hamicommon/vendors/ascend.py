@@ -9,12 +9,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
-from hamicommon import config_yaml as yaml
-from hamicommon.amounts import request_of, rounded_amount, whole_amount, within
-from hamicommon.config_schema import Report, key
 from hamicommon.model import Request
-from hamicommon.quantity import INT32_MAX
-from hamicommon.vendor import (
+from hamicommon.vendors.amounts import request_of, rounded_amount, whole_amount, within
+from hamicommon.vendors.description import (
     READ_BY_THE_PLUGIN,
     Description,
     Section,
@@ -23,9 +20,14 @@ from hamicommon.vendor import (
     chip_vendor,
     resource_name,
 )
+from hamicommon.wire.go import yaml_nodes as yaml
+from hamicommon.wire.go.yaml_reader import Report, key
+from hamicommon.wire.quantity import INT32_MAX
 
 MODE_KEY = "huawei.com/vnpu-mode"
-"""Pod annotation: with `hami-core`, shares need no template."""
+"""Pod annotation: with SHARED_MODE the library enforces shares, otherwise the chip's templates do."""
+SHARED_MODE = "hami-core"
+"""The mode, of a Pod and of a Node's devices, in which shares need no template."""
 SHARED_NODE_KEY = "hami-vnpu-core"
 """Node annotation: whether the Node has shares without template; it overrides the configuration."""
 

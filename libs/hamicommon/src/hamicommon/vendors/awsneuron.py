@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from hamicommon.amounts import whole_amount
 from hamicommon.model import Request
-from hamicommon.quantity import INT32_MAX
-from hamicommon.vendor import Description, Section, Vendor, amount, named, resource_name
+from hamicommon.vendors.amounts import whole_amount
+from hamicommon.vendors.description import Description, Section, Vendor, amount, named, resource_name
+from hamicommon.wire.quantity import INT32_MAX
 
 KEY = "AWSNeuron"
 CORES_PER_DEVICE = 2

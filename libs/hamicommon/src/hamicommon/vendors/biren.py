@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from hamicommon.amounts import request_of, saturated, whole_amount
 from hamicommon.model import Request
-from hamicommon.vendor import Description, Section, Vendor, named, resource_name
+from hamicommon.vendors.amounts import request_of, saturated, whole_amount
+from hamicommon.vendors.description import Description, Section, Vendor, named, resource_name
 from hamicommon.wire import keys
 
 KEY = "Biren"

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
-from hamicommon.amounts import request_of, rounded_amount, saturated, whole_amount
-from hamicommon.config_schema import key
 from hamicommon.model import Device, Request
-from hamicommon.quantity import INT32_MAX, parse_quantity
-from hamicommon.vendor import Description, Section, Vendor, is_resource_name, named, resource_name
+from hamicommon.vendors.amounts import request_of, rounded_amount, saturated, whole_amount
+from hamicommon.vendors.description import Description, Section, Vendor, is_resource_name, named, resource_name
 from hamicommon.wire.errors import DecodeError, quote
 from hamicommon.wire.go import json_reader as json
+from hamicommon.wire.go.yaml_reader import key
+from hamicommon.wire.quantity import INT32_MAX, parse_quantity
 
 GCU_KEY = "GCU"
 DRS_KEY = "Enflame"

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from hamicommon.amounts import WHOLE_PERCENT, request_of, whole_amount, within
-from hamicommon.config_schema import key
 from hamicommon.model import Request
-from hamicommon.quantity import INT32_MAX
-from hamicommon.vendor import Description, Section, Vendor, named, resource_name
+from hamicommon.vendors.amounts import WHOLE_PERCENT, request_of, whole_amount, within
+from hamicommon.vendors.description import Description, Section, Vendor, named, resource_name
 from hamicommon.wire import keys
+from hamicommon.wire.go.yaml_reader import key
+from hamicommon.wire.quantity import INT32_MAX
 
 KEY = "DCU"
 

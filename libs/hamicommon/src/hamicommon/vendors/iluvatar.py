@@ -9,11 +9,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from hamicommon import config_yaml as yaml
-from hamicommon.amounts import exact_mib, request_of, saturated, whole_amount
-from hamicommon.config_schema import Report, key
 from hamicommon.model import Request
-from hamicommon.vendor import (
+from hamicommon.vendors.amounts import exact_mib, request_of, saturated, whole_amount
+from hamicommon.vendors.description import (
     READ_BY_THE_PLUGIN,
     Description,
     Section,
@@ -22,6 +20,8 @@ from hamicommon.vendor import (
     chip_vendor,
     resource_name,
 )
+from hamicommon.wire.go import yaml_nodes as yaml
+from hamicommon.wire.go.yaml_reader import Report, key
 
 UNIT_MIB = 256
 """MiB per unit of requested memory."""

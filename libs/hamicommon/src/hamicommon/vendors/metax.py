@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from hamicommon import quantity
-from hamicommon.amounts import WHOLE_PERCENT, limit_of, request_of, saturated, whole_amount, within
-from hamicommon.config_schema import key
 from hamicommon.model import Device, Request
-from hamicommon.vendor import Description, Section, Vendor, named, resource_name
-from hamicommon.wire import keys
+from hamicommon.vendors.amounts import WHOLE_PERCENT, limit_of, request_of, saturated, whole_amount, within
+from hamicommon.vendors.description import Description, Section, Vendor, named, resource_name
+from hamicommon.wire import keys, quantity
 from hamicommon.wire.go import json_reader as json
+from hamicommon.wire.go.yaml_reader import key
 
 GPU_KEY = "Metax-GPU"
 SGPU_KEY = "Metax-SGPU"

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from hamicommon.amounts import exact_mib, request_of, saturated, whole_amount, within
 from hamicommon.model import Request
-from hamicommon.vendor import Description, Section, Vendor, named, resource_name
+from hamicommon.vendors.amounts import exact_mib, request_of, saturated, whole_amount, within
+from hamicommon.vendors.description import Description, Section, Vendor, named, resource_name
 
 KEY = "Mthreads"
 UNIT_MIB = 512

@@ -12,25 +12,46 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from hamicommon import config_yaml as yaml
-from hamicommon.amounts import WHOLE_PERCENT, exact_mib, saturated, whole_amount
-from hamicommon.config_schema import Report, key
 from hamicommon.model import Request
-from hamicommon.quantity import INT32_MAX
-from hamicommon.vendor import Description, Section, Vendor, named, resource_name
+from hamicommon.vendors.amounts import WHOLE_PERCENT, exact_mib, saturated, whole_amount
+from hamicommon.vendors.description import Description, Section, Vendor, named, resource_name
 from hamicommon.wire import keys
+from hamicommon.wire.go import yaml_nodes as yaml
+from hamicommon.wire.go.yaml_reader import Report, key
+from hamicommon.wire.quantity import INT32_MAX
 
 KEY = "NVIDIA"
 ALLOCATED_KEY = "hami.io/vgpu-devices-allocated"
 """Pod annotation: the granted shares; it is never removed."""
+TO_ALLOCATE_KEY = "hami.io/vgpu-devices-to-allocate"
+"""Pod annotation: the shares that the device plugin has not handed out yet."""
 REGISTER_KEY = "hami.io/node-nvidia-register"
 """Node annotation: the inventory, see `wire.node_devices`."""
+HANDSHAKE_KEY = "hami.io/node-handshake"
+"""Node annotation: the liveness note of plugins up to HAMi 2.7."""
 PAIR_SCORES_KEY = "hami.io/node-nvidia-score"
 """Node annotation: the score of the link between each pair of devices."""
+PLUGIN_POD_KEYS = (keys.MIG_ALLOCATIONS, TO_ALLOCATE_KEY)
+"""Pod annotations of a grant that the scheduler writes and the device plugin changes while it hands the grant out."""
+PLUGIN_NODE_KEYS = (
+    REGISTER_KEY,
+    HANDSHAKE_KEY,
+    PAIR_SCORES_KEY,
+    keys.NODE_DEVICE_LIST,
+    keys.NODE_ENFORCEMENT,
+    keys.NODE_LOCK,
+    keys.DEVICE_FAULTS,
+    keys.DEVICE_RESTORE,
+    keys.MIG_CHANGE,
+    keys.OLD_NODE_ALLOCATION,
+)
+"""Every Node annotation that the device plugin writes or removes."""
 NUMA_BIND_KEY = "nvidia.com/numa-bind"
 """Pod annotation: all devices of a container on one NUMA node."""
 MODE_KEY = "nvidia.com/vgpu-mode"
 """Pod annotation: the device modes that the Pod accepts."""
+MIG_PREFERENCE_KEY = "nvidia.com/mig-profile-preference"
+"""Pod annotation: comma list of the MIG profiles to try first, of HAMi after 2.10."""
 _MIG_PROFILE: Final = re.compile(r"[0-9]+g\..+")
 
 
@@ -100,15 +121,15 @@ def vendor(config: NvidiaConfig) -> Vendor:
             config.resource_core_name,
             config.resource_priority_name,
         ),
-        to_allocate_key="hami.io/vgpu-devices-to-allocate",
+        to_allocate_key=TO_ALLOCATE_KEY,
         allocated_key=ALLOCATED_KEY,
         register_key=REGISTER_KEY,
-        handshake_key="hami.io/node-handshake",
+        handshake_key=HANDSHAKE_KEY,
         use_uuid_key="nvidia.com/use-gpuuuid",
         nouse_uuid_key="nvidia.com/nouse-gpuuuid",
         use_type_key="nvidia.com/use-gputype",
         nouse_type_key="nvidia.com/nouse-gputype",
-        author_keys=(NUMA_BIND_KEY, MODE_KEY),
+        author_keys=(NUMA_BIND_KEY, MODE_KEY, MIG_PREFERENCE_KEY),
         lock_key=keys.NODE_LOCK,
         memory_resource_name=config.resource_memory_name,
         core_resource_name=config.resource_core_name,

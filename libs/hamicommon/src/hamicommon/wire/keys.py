@@ -22,6 +22,12 @@ MIG_ALLOCATIONS = "hami.io/vgpu-mig-allocations"
 ROOM_TIME = "hami.io/room-time"
 """Our Pod annotation: Unix seconds at which the waiting Pod had room. The change makes kube-scheduler retry it."""
 
+SCHEDULER_TERM = "hami.io/scheduler-term"
+"""
+Our condition of a Pod: which scheduler decides about it. The write matters more than the text: it changes the Pod's
+resourceVersion, so that no Binding sent before can take effect.
+"""
+
 NODE_SCHEDULER_POLICY = "hami.io/node-scheduler-policy"
 GPU_SCHEDULER_POLICY = "hami.io/gpu-scheduler-policy"
 SCORING_WEIGHTS = "hami.io/device-scoring-weights"
@@ -53,4 +59,3 @@ MIG_CHANGE = "hami.io/mig-change"
 
 WEBHOOK_LABEL = "hami.io/webhook"
 """Namespace or Pod label: `ignore` turns admission off."""
-SCHEDULER_ROLE_LABEL = "hami.io/scheduler-role"

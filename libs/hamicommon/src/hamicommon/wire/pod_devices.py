@@ -3,8 +3,8 @@ The shares granted to a Pod, in an annotation.
 
 Keys: `hami.io/vgpu-devices-to-allocate`, `hami.io/vgpu-devices-allocated`, and those of other vendors.
 
-A device is `uuid,type,mem,cores:`, and each container ends with `;`, init containers first. Versions differ in
-containers without devices:
+A device is `uuid,type,mem,cores:`, and each container ends with `;`, init containers first. Versions up to 2.8 leave
+init containers out. Versions differ in containers without devices:
 
 | written by | container without devices |
 |---|---|
@@ -13,19 +13,18 @@ containers without devices:
 | 2.10 | `;`, but lost where the device's model differs from the vendor's key (HAMi #2899) |
 
 Each time a device plugin consumes a container, it adds a `;` at the end. A decoded value can therefore have more or
-fewer entries than the Pod has containers; `shares_by_container` corrects that.
+fewer entries than the Pod has containers; `hamicommon.pod.lists` finds the container of each.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/devices.go
 """
 
-from collections.abc import Sequence
 from typing import Final
 
 from hamicommon.model import ContainerShares, PodShares, Share
-from hamicommon.quantity import INT32_MAX
 from hamicommon.wire.errors import DecodeError, EncodeError, quote
 from hamicommon.wire.go.strconv import parse_int
 from hamicommon.wire.go.strings import pieces
 from hamicommon.wire.limits import check_size
+from hamicommon.wire.quantity import INT32_MAX
 from hamicommon.wire.version import NEWEST, WireVersion
 
 _FIELDS: Final = 4
@@ -107,33 +106,3 @@ def _encode_share(share: Share) -> str:
         if not _LEAST <= amount <= INT32_MAX:
             raise EncodeError(f"field {name}", f"{amount} is outside {_LEAST}..{INT32_MAX}")
     return f"{share.uuid},{share.type},{share.memory_mib},{share.core_percent}:"
-
-
-def shares_by_container(shares: PodShares, container_count: int, requesting: Sequence[bool] | None = None) -> PodShares:
-    """
-    Return exactly *container_count* entries: the shares of each container of the Pod, init containers first.
-
-    Surplus entries at the end are dropped. *requesting* says which containers ask for this vendor's devices. If another
-    container has shares, the value has lost its empty entries (HAMi #2899), and the n-th entry with shares belongs to
-    the n-th requesting container.
-
-    >>> a = (Share("GPU-a", "NVIDIA", 1000, 0),)
-    >>> shares_by_container((a, ()), 2, requesting=(False, True)) == ((), a)
-    True
-    >>> shares_by_container((a, (), (), ()), 2) == (a, ())
-    True
-    """
-    given = (*shares, *((),) * (container_count - len(shares)))
-    if requesting is not None:
-        is_shifted = any(
-            share and not (index < container_count and requesting[index]) for index, share in enumerate(given)
-        )
-        if is_shifted:
-            return _by_order(given, requesting)
-    return given[:container_count]
-
-
-def _by_order(shares: PodShares, requesting: Sequence[bool]) -> PodShares:
-    """Give the n-th entry that has shares to the n-th requesting container."""
-    left = iter([share for share in shares if share])
-    return tuple(next(left, ()) if asks else () for asks in requesting)

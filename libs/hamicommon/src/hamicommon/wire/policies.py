@@ -4,7 +4,6 @@ Device policies in annotations and flags: one word, or a comma list since 2.10.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/util/util.go
 """
 
-from collections.abc import Iterable
 from typing import Final
 
 from hamicommon.wire.go.strings import BLANKS, pieces
@@ -22,13 +21,3 @@ def decode_device_policies(text: str) -> tuple[str, ...]:
     """
     named = (member.strip(BLANKS) for member in pieces(text, ","))
     return tuple(dict.fromkeys(name for name in named if name in DEVICE_POLICIES))
-
-
-def encode_device_policies(policies: Iterable[str]) -> str:
-    """
-    Return *policies* as one comma list.
-
-    >>> encode_device_policies(("binpack", "numa"))
-    'binpack,numa'
-    """
-    return ",".join(policies)

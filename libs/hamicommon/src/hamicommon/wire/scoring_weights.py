@@ -44,13 +44,3 @@ def decode_scoring_weights(text: str) -> ScoringWeights:
     if not any(weights.values()):
         raise DecodeError(WHOLE_TEXT, "all weights are zero, at least one must be positive")
     return ScoringWeights(**weights)
-
-
-def encode_scoring_weights(weights: ScoringWeights) -> str:
-    """
-    Return *weights* as the annotation's text.
-
-    >>> encode_scoring_weights(ScoringWeights(slot=1, core=0, memory=3))
-    'slot=1,core=0,memory=3'
-    """
-    return f"slot={weights.slot},core={weights.core},memory={weights.memory}"

@@ -23,12 +23,12 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Self
 from urllib.parse import quote, urlencode, urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import orjson
 import structlog
 
+from hamicommon.model import Object
 from hamicommon.runtime.api import packages
 from hamicommon.runtime.api.api_errors import (
     Conflict,
@@ -40,6 +40,7 @@ from hamicommon.runtime.api.api_errors import (
     error_from_status,
 )
 from hamicommon.runtime.api.api_metrics import ApiMetrics
+from hamicommon.runtime.api.http_proxy import proxy_of
 from hamicommon.runtime.api.reflector import Reflector
 from hamicommon.runtime.api.watch_stream import Event, EventReader, JsonLines
 
@@ -58,8 +59,6 @@ from kubernetes.aio.client.rest import RESTClientObject
 
 __all__ = ["Conflict", "Gone", "Kube", "KubeConfigError", "KubeError", "NotFound", "Object", "Reflector", "Unreachable"]
 
-Object = dict[str, Any]
-"""A Kubernetes object as JSON."""
 
 JSON = "application/json"
 REQUEST_SECONDS = 30.0
@@ -137,12 +136,12 @@ class Kube:
         The first that exists is used: *kubeconfig*, `$KUBECONFIG`, `~/.kube/config`, the Pod's service account.
 
         Raises:
-            KubeConfigError: none exists, or the one found cannot be read.
+            KubeConfigError: none exists, the one found cannot be read, or the environment's proxy cannot be used.
         """
         found = _kubeconfig_path(kubeconfig)
         configuration = await _read_credentials(found)
         # aiohttp would look for proxies and a netrc at every request, in another thread.
-        configuration.proxy = configuration.proxy or _proxy_of(configuration.host)
+        configuration.proxy = configuration.proxy or _proxy(configuration.host)
         try:
             return cls(configuration, found, user_agent, metrics)
         except (OSError, ValueError) as error:
@@ -171,6 +170,11 @@ class Kube:
     async def merge_patch(self, path: str, body: Mapping[str, Any]) -> Object:
         """Apply *body* as a JSON merge patch (RFC 7386); `metadata.resourceVersion` in it makes it conditional."""
         return await self._request(_Call("PATCH", path, body=body, content_type="application/merge-patch+json"))
+
+    async def strategic_patch(self, path: str, body: Mapping[str, Any]) -> Object:
+        """Apply *body* as a strategic merge patch, which merges lists with named items, such as conditions."""
+        content_type = "application/strategic-merge-patch+json"
+        return await self._request(_Call("PATCH", path, body=body, content_type=content_type))
 
     async def replace(self, path: str, body: Mapping[str, Any]) -> Object:
         """PUT *body* in the place of the object at *path*, if it is still at `metadata.resourceVersion` of *body*."""
@@ -355,7 +359,7 @@ def event(
     metadata = regarding.get("metadata", {})
     namespace = metadata.get("namespace") or "default"
     name = metadata.get("name", "")
-    stamp = f"{now.replace(tzinfo=None).isoformat(timespec='seconds')}Z"
+    stamp = timestamp(now)
     reference = {
         "apiVersion": regarding.get("apiVersion", "v1"),
         "kind": regarding.get("kind", "Pod"),
@@ -380,10 +384,31 @@ def event(
     }
 
 
-def _proxy_of(server: str) -> str | None:
-    """Return the proxy that the environment names for the URL *server*, None without a proxy."""
-    parts = urlsplit(server)
-    return None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
+def timestamp(now: datetime) -> str:
+    """Return *now*, in UTC, as the API server writes it."""
+    return f"{now.replace(tzinfo=None).isoformat(timespec='seconds')}Z"
+
+
+def _proxy(server: str) -> str | None:
+    """
+    Return the proxy that the environment names for the URL *server*, None without a proxy.
+
+    Raises:
+        KubeConfigError: it is no HTTP proxy.
+    """
+    proxy = proxy_of(server, os.environ)
+    if proxy is None:
+        return None
+    try:
+        parts = urlsplit(proxy)
+        is_usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_usable = False
+    if not is_usable:
+        # The value may contain a password.
+        name = f"{urlsplit(server).scheme}_proxy".upper()
+        raise KubeConfigError(f"{name}: must be the URL of an HTTP proxy, such as http://proxy.example:3128")
+    return proxy
 
 
 def _kubeconfig_path(argument: str | None) -> str | None:

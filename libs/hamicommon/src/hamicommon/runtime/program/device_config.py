@@ -3,7 +3,7 @@ The device config of a running service: read from its file at the start, and aga
 
 It has the texts in use: the device config's, and those of files beside it. It must never return a configuration with
 errors: the previous one stays in use, and every error of the new one is logged.
-Neighbours: `hamicommon.config` reads the text, each service applies a new configuration.
+Neighbours: `hamicommon.config.device_config` reads the text, each service applies a new configuration.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ import structlog
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from hamicommon.config import ConfigError, DeviceConfig, Texts, Unreadable, load_device_config
+from hamicommon.config.device_config import ConfigError, DeviceConfig, Texts, Unreadable, load_device_config
 
 POLL_SECONDS = 5.0
 _HASH_DIGITS = 12

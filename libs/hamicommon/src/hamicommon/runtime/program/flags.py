@@ -21,6 +21,9 @@ _BOOLS = {
 _DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
 _UNIT_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
+_LONGEST_SECONDS = 2562047 * 3600.0
+"""Go counts nanoseconds in 64 bits."""
+
 
 class FlagParser(argparse.ArgumentParser):
     """An ArgumentParser with pflag's syntax."""
@@ -35,6 +38,7 @@ class FlagParser(argparse.ArgumentParser):
             formatter_class=_HelpFormatter,
         )
         self.version = version
+        self.add_argument("--version", action="version", version=f"{prog} {version}", help="print the version")
         self.bool_flags: set[str] = set()
         self.removed: dict[str, str] = {}
         """Flags of older versions that are rejected, each with what to write instead."""
@@ -94,21 +98,10 @@ class _HelpFormatter(argparse.HelpFormatter):
         return f"{text} (default: {default})"
 
 
-def parser(prog: str, version: str, description: str) -> FlagParser:
-    """Return a parser with the flags that every service has: --version, --kubeconfig, -v."""
-    result = FlagParser(prog, version, description)
-    result.add_argument("--version", action="version", version=f"{prog} {version}", help="print the version")
-    result.add_argument(
-        "--kubeconfig", default="", help="kubeconfig file; empty: $KUBECONFIG, ~/.kube/config, the service account"
-    )
-    result.add_argument("-v", "--v", dest="verbosity", type=whole, default=0, help="log verbosity; 4 shows debug lines")
-    return result
-
-
-def bool_flag(flags: FlagParser, name: str, default: bool, help: str) -> None:  # noqa: A002 - argparse's own word
+def bool_flag(flags: FlagParser, name: str, default: bool, help: str, **more: Any) -> None:  # noqa: A002
     """Add a flag that is written `--x`, `--x=true` or `--x=false`, with Go's spellings of both."""
     flags.bool_flags.add(name)
-    flags.add_argument(name, type=_bool, default=default, metavar="BOOL", help=help)
+    flags.add_argument(name, type=_bool, default=default, metavar="BOOL", help=help, **more)
 
 
 def ignored_flag(flags: FlagParser, name: str, help: str, *, is_bool: bool = False) -> None:  # noqa: A002
@@ -131,7 +124,10 @@ def duration(text: str) -> float:
     parts = list(_DURATION.finditer(body))
     if not parts or "".join(part.group() for part in parts) != body:
         raise argparse.ArgumentTypeError(f"{text!r} is not a duration such as 300ms, 28s or 1h30m")
-    return sign * sum(float(part.group(1)) * _UNIT_SECONDS[part.group(2)] for part in parts)
+    seconds = sum(float(part.group(1)) * _UNIT_SECONDS[part.group(2)] for part in parts)
+    if seconds > _LONGEST_SECONDS:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is longer than the longest duration, 2562047h")
+    return sign * seconds
 
 
 def wait(text: str) -> float:
@@ -150,11 +146,29 @@ def span(text: str) -> float:
     return seconds
 
 
+def words(text: str) -> tuple[str, ...]:
+    """
+    Return the words of a comma list, each once, without empty ones.
+
+    >>> words("b,a,,b")
+    ('b', 'a')
+    """
+    return tuple(dict.fromkeys(filter(None, text.split(","))))
+
+
 def whole(text: str) -> int:
     """Return a decimal integer."""
     if not re.fullmatch(r"[+-]?[0-9]{1,18}", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
     return int(text)
+
+
+def number(text: str) -> int:
+    """Return a decimal integer above 0."""
+    found = whole(text)
+    if found <= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not above 0")
+    return found
 
 
 def _bool(text: str) -> bool:

@@ -7,9 +7,13 @@ Neighbours: `flags` parses.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/cmd/scheduler/main.go, https://pkg.go.dev/k8s.io/klog/v2#InitFlags
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from hamicommon.runtime.program.flags import FlagParser, ignored_flag
+from hamicommon.runtime.program.settings import ServiceConfig, setting
+
+DEBUG_VERBOSITY = 4
 
 SCHEDULER_FLAGS: Mapping[str, bool] = {
     "--http_bind": False,
@@ -80,6 +84,34 @@ KLOG_FLAGS: Mapping[str, bool] = {
     "--vmodule": False,
 }
 """klog's flags except `-v`, which every service has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HamiSchedulerConfig(ServiceConfig):
+    """The settings of HAMi's scheduler that both services have."""
+
+    http_bind: str = setting("--http_bind", "127.0.0.1:8080", "address of the service and its health paths")
+    cert_file: str = setting("--cert_file", "", "PEM certificate chain; read again when it changes")
+    key_file: str = setting("--key_file", "", "PEM private key of --cert_file")
+    metrics_bind_address: str = setting(
+        "--metrics-bind-address", ":9395", "address of /metrics and the health paths, without TLS; empty: --http_bind's"
+    )
+    device_config_file: str = setting("--device-config-file", "", "HAMi's device config, YAML (required)")
+    has_ascend: bool = setting("--enable-ascend", False, "manage Ascend devices")
+    has_iluvatar: bool = setting("--enable-iluvatar", False, "manage Iluvatar devices")
+    is_debugged: bool = setting("--debug", False, "log debug lines, as -v=4")
+
+    @property
+    def log_verbosity(self) -> int:
+        """How much is logged, by either flag."""
+        return max(self.verbosity, DEBUG_VERBOSITY if self.is_debugged else 0)
+
+    def problems(self) -> Iterator[str]:
+        """Yield a sentence for each of these settings that is missing or contradicts another."""
+        if not self.device_config_file:
+            yield "--device-config-file: is required; it names the resources to manage"
+        if bool(self.cert_file) != bool(self.key_file):
+            yield "--cert_file and --key_file: give both for TLS, or neither for plain HTTP"
 
 
 def accept_scheduler_flags(flags: FlagParser, reasons: Mapping[str, str]) -> None:

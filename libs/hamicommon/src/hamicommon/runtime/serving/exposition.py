@@ -4,11 +4,12 @@ Write metric families as the text of a scrape, byte for byte as prometheus_clien
 prometheus_client sorts, checks and escapes the labels of each sample. Here the names of labels are checked once, and
 labels that several samples share, as one dictionary, are written once. A family that does not fit is left to
 prometheus_client: it has unusual names, timestamps, exemplars, native histograms, or values to escape.
+The text comes in parts, so that other work may go first between two of them.
 Neighbours: `http` answers the scrape, `samples` keeps samples so that they are written at little cost.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, partial
 
 from prometheus_client.exposition import choose_encoder
@@ -28,6 +29,8 @@ _SUFFIXES = ("", "_total", "_bucket", "_count", "_sum", "_info")
 _NO_MORE = [None, None, None]
 """A sample without timestamp, exemplar and native histogram."""
 
+_LINES_AT_ONCE = 100
+"""Lines between two pauses, a tenth of a millisecond."""
 _PLAIN_BELOW = 1e6
 """Numbers from 0 up to here have no exponent in Go's form, and are written as Python does."""
 _number: Callable[[float], str] = lru_cache(maxsize=4096)(floatToGoString)
@@ -46,29 +49,41 @@ class _One(Collector):
         return (self._family,)
 
 
-def encoder(accept: str) -> tuple[Callable[[Iterable[Metric]], bytes], str]:
-    """Return the function that writes families in the form that the header *accept* asks for, and its content type."""
+def encoder(accept: str) -> tuple[Callable[[Iterable[Metric]], Iterator[bytes]], str]:
+    """
+    Return the function that writes families in the form that the header *accept* asks for, and its content type.
+
+    It yields the text in parts, and nothing where it pauses in the middle of a long one.
+    """
     encode, content_type = _chosen(accept)
     escaping = encode.keywords.get("escaping") if isinstance(encode, partial) else UNDERSCORES
     is_simple = escaping in (UNDERSCORES, ALLOWUTF8)
     is_open = isinstance(encode, partial) and encode.func is generate_open_metrics
     end = _EOF if is_open else b""
 
-    def write(families: Iterable[Metric]) -> bytes:
+    def write(families: Iterable[Metric]) -> Iterator[bytes]:
         # They are kept while this runs, so no two dictionaries of labels have the same identity.
         kept = tuple(families)
         texts: dict[int, str | None] = {}
-        parts = (_family(family, encode, texts) if is_simple else encode(_One(family)) for family in kept)
-        return b"".join(part.removesuffix(end) for part in parts) + end
+        for family in kept:
+            for part in _family(family, encode, texts) if is_simple else (encode(_One(family)),):
+                yield part.removesuffix(end)
+        yield end
 
     return write, content_type
 
 
-def _family(family: Metric, encode: Encode, texts: dict[int, str | None]) -> bytes:
-    lines = _lines(family, texts)
-    if lines is None:
-        return encode(_One(family))
-    return _head(encode, family.name, family.documentation, family.type, family.unit) + lines.encode()
+def _family(family: Metric, encode: Encode, texts: dict[int, str | None]) -> Iterator[bytes]:
+    """Yield the text of *family*, and nothing after each part of the work."""
+    chunks: list[bytes] = []
+    for lines in _lines(family, texts):
+        if lines is None:
+            yield encode(_One(family))
+            return
+        chunks.append(lines.encode())
+        yield b""
+    yield _head(encode, family.name, family.documentation, family.type, family.unit)
+    yield from chunks
 
 
 _chosen = lru_cache(maxsize=16)(choose_encoder)
@@ -81,24 +96,29 @@ def _head(encode: Encode, name: str, documentation: str, kind: str, unit: str) -
     return encode(_One(Metric(name, documentation, kind, unit))).removesuffix(_EOF)
 
 
-def _lines(family: Metric, texts: dict[int, str | None]) -> str | None:
+def _lines(family: Metric, texts: dict[int, str | None]) -> Iterator[str | None]:
     """
-    Return the lines of all samples of *family*; None if one of them does not fit.
+    Yield the lines of the samples of *family*, some at a time; None if one of them does not fit.
 
     *texts* has what was written of labels, by the identity of their dictionary.
     """
     entries = _entries(family)
     if entries is None:
-        return None
+        yield None
+        return
     lines = []
     for name, labels, value in entries:
         key = id(labels)
         text = texts[key] if key in texts else texts.setdefault(key, _text(labels))
         if text is None:
-            return None
+            yield None
+            return
         number = repr(float(value)) if 0 <= value < _PLAIN_BELOW else _number(value)
         lines.append(f"{name}{text} {number}\n")
-    return "".join(lines)
+        if len(lines) == _LINES_AT_ONCE:
+            yield "".join(lines)
+            lines.clear()
+    yield "".join(lines)
 
 
 def _entries(family: Metric) -> Iterable[Entry] | None:

@@ -9,6 +9,8 @@ from collections.abc import Collection, Iterable, Iterator
 
 from prometheus_client.core import CounterMetricFamily, Metric, Sample
 
+PAUSE = Metric("pause", "", "untyped")
+"""What a collector yields between two parts of long work, so that others may go first. It is no family."""
 NamedLabels = dict[str, str]
 """Values of labels by name; never changed."""
 Row = tuple[NamedLabels, float | None]

@@ -261,12 +261,12 @@ def array(item: Kind) -> Kind:
     return read
 
 
-def struct(zero: Any, keys: Mapping[str, tuple[str, Kind]], *, is_closed: bool = False) -> Kind:
+def struct(zero: Any, keys: Mapping[str, tuple[str, Kind]]) -> Kind:
     """
     Return the kind of objects with known keys, read as *zero*'s dataclass.
 
     *zero* is the value of `{}`. Each key has the attribute it sets and its kind; a value without attribute is checked
-    and ignored. `null` keeps the previous value. If *is_closed*, an unknown key is an error.
+    and ignored. `null` keeps the previous value.
     """
     made = type(zero)
     blank = {field.name: getattr(zero, field.name) for field in fields(zero)}
@@ -281,8 +281,6 @@ def struct(zero: Any, keys: Mapping[str, tuple[str, Kind]], *, is_closed: bool =
         for name in _keys(reader):
             field = known.get(_folded(name))
             if field is None:
-                if is_closed:
-                    raise DecodeError(f"key {quote(name)}", f"unknown, not one of {', '.join(keys)}")
                 reader.skip()
                 continue
             shown, attribute, kind = field

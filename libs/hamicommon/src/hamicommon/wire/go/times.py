@@ -14,8 +14,7 @@ from hamicommon.model import Moment
 from hamicommon.wire.errors import DecodeError, quote
 
 _CLOCK: Final = r"([0-9]{1,2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]+))?"
-_LOCAL: Final = rf"([0-9]{{4}})-([0-9]{{2}})-([0-9]{{2}})T{_CLOCK}"
-_RFC3339: Final = re.compile(rf"{_LOCAL}(?:Z|([+-])([0-9]{{2}}):([0-9]{{2}}))")
+_RFC3339: Final = re.compile(rf"([0-9]{{4}})-([0-9]{{2}})-([0-9]{{2}})T{_CLOCK}(?:Z|([+-])([0-9]{{2}}):([0-9]{{2}}))")
 DASHED: Final = re.compile(rf"([0-9]{{4}})-([0-9]{{2}})-([0-9]{{2}}) +{_CLOCK}")
 """Go's `time.DateTime`, `YYYY-MM-DD hh:mm:ss`."""
 DOTTED: Final = re.compile(rf"([0-9]{{4}})\.([0-9]{{2}})\.([0-9]{{2}}) +{_CLOCK}")
@@ -51,24 +50,9 @@ def parse_rfc3339(text: str, place: str) -> Moment:
     return Moment(min(max(shown_us, _FIRST.shown_us), _LAST.shown_us), _UTC)
 
 
-def parse_local(text: str, place: str) -> Moment:
-    """
-    Return the moment *text* names by a clock whose offset it leaves out.
-
-    >>> print(parse_local("0000-02-29T06:20:39", "note"))
-    0000-02-29T06:20:39
-
-    Raises: DecodeError when it names none.
-    """
-    found = re.fullmatch(_LOCAL, text)
-    if not found:
-        raise DecodeError(place, f"{quote(text)} is not a time such as 2026-08-21T06:20:39")
-    return wall_clock(found, place)
-
-
 def format_rfc3339(moment: Moment) -> str:
     """
-    Return *moment*, whose offset is whole minutes, as Go's `time.RFC3339`, with a fraction only where it has one.
+    Return *moment*, whose offset is whole minutes, as Go's `time.RFC3339`, with a fraction only if it has one.
 
     >>> format_rfc3339(Moment.at(2026, 8, 21, 14, 20, 39, offset=timedelta(hours=8)))
     '2026-08-21T14:20:39+08:00'

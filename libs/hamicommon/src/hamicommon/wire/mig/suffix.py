@@ -29,13 +29,3 @@ def decode_mig_suffix(uuid: str) -> tuple[str, tuple[int, int] | None]:
     if not dash or "-" in slot:
         raise DecodeError("MIG suffix", f"{quote(uuid)} does not end in [<geometry>-<slot>]")
     return uuid[:left], (parse_int(geometry, "MIG suffix, geometry"), parse_int(slot, "MIG suffix, slot"))
-
-
-def encode_mig_suffix(uuid: str, geometry: int, slot: int) -> str:
-    """
-    Return the UUID as 2.5 to 2.9 write it for a MIG slot.
-
-    >>> encode_mig_suffix("GPU-a", 1, 3)
-    'GPU-a[1-3]'
-    """
-    return f"{uuid}[{geometry}-{slot}]"

@@ -14,6 +14,7 @@ from hamicommon.wire.errors import WHOLE_TEXT, DecodeError, EncodeError, quote
 from hamicommon.wire.go.strconv import parse_bool, parse_int
 from hamicommon.wire.go.strings import pieces
 from hamicommon.wire.limits import check_size
+from hamicommon.wire.quantity import INT64_MAX
 
 _DEFAULT_MODE: Final = "hami-core"
 """The mode of a device in the form of 7 fields, which does not name one."""
@@ -42,7 +43,7 @@ def encode_text(devices: Iterable[Device], *, is_indexed: bool) -> str:
     """
     Return *devices* with 7 fields, or with 9 when *is_indexed*.
 
-    Raises: EncodeError when a name has a `,` or `:` in it.
+    Raises: EncodeError when a name has a `,` or `:` in it, or an index is larger than a reader takes.
     """
     parts = []
     for position, device in enumerate(devices):
@@ -89,6 +90,8 @@ def _encode_device(device: Device, is_indexed: bool) -> str:
     for name, value in (("id", device.id), ("type", device.type), ("mode", device.mode if is_indexed else "")):
         if "," in value or ":" in value:
             raise EncodeError(f"field {name}", f"{quote(value)} has a ',' or ':' in it")
+    if is_indexed and device.index > INT64_MAX:
+        raise EncodeError("field index", f"{device.index} is larger than {INT64_MAX}")
     amounts = f"{device.count},{device.memory_mib},{device.core_percent}"
     health = "true" if device.healthy else "false"
     return f"{device.id},{amounts},{device.type},{device.numa},{health}{tail}:"

@@ -104,7 +104,7 @@ class Region:
 
 def decode_region(data: "bytes | bytearray | memoryview | mmap") -> Region:
     """
-    Return what the region file *data* says, as its bytes say it: nothing is judged, added or corrected.
+    Return the values of the region file *data* as they are: none is judged, added or corrected.
 
     Counts are clamped to what the file has room for. The file may change while it is read; each field is read once.
 
@@ -138,7 +138,7 @@ def encode_region(region: Region) -> bytes:
     """
     Return a file that says what *region* does, as the library of its layout lays it out.
 
-    Raises: EncodeError when the layout is none of ours, or a number does not fit its field.
+    Raises: EncodeError when the layout is unknown, or a number does not fit its field.
     """
     layout = next((layout for layout in LAYOUTS if layout.name == region.layout), None)
     if layout is None:

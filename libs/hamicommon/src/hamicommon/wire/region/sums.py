@@ -74,7 +74,7 @@ class ProcessSums:
     """The living processes of a region."""
 
     pids: frozenset[int] = frozenset()
-    """Those that the library has written: in the container's namespace, and on the host where it knows them."""
+    """The pids that the library has written: in the container's namespace, and on the host if it knows them."""
     processes: int = 0
     devices: Mapping[int, DeviceSums] = field(default_factory=dict, hash=False)
     """By device index."""

@@ -9,9 +9,9 @@ that is too large fits nowhere, instead of fitting as a small one.
 from collections.abc import Mapping
 from typing import Any
 
-from hamicommon import quantity
 from hamicommon.model import Request
-from hamicommon.vendor import amount
+from hamicommon.vendors.description import amount
+from hamicommon.wire import quantity
 
 WHOLE_PERCENT = 100
 TEXT_SHOWN = 40

@@ -13,8 +13,8 @@ import typing
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from hamicommon.config_yaml import Mapping, Node, Scalar
-from hamicommon.config_yaml import Sequence as SequenceNode
+from hamicommon.wire.go.yaml_nodes import Mapping, Node, Scalar
+from hamicommon.wire.go.yaml_nodes import Sequence as SequenceNode
 
 _ITEM = re.compile(r"\[\d+\]")
 _INTEGER = re.compile(r"[-+]?(0x[0-9a-fA-F]{1,16}|[0-9][0-9_]{0,20})")

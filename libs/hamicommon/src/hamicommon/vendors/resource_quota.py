@@ -3,7 +3,7 @@ The limits that a ResourceQuota sets on shared resources.
 
 HAMi's quotas are ordinary ResourceQuotas with `limits.<resource>`. kube-apiserver cannot enforce them, because a
 percentage or a default becomes an amount only in the scheduler.
-Neighbours: `vendor` reads each limit, webhook and scheduler compare the limits with what they count.
+Neighbours: `description` reads each limit, webhook and scheduler compare the limits with what they count.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/quota.go
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from hamicommon.quantity import QuantityError
+from hamicommon.wire.quantity import QuantityError
 
 PREFIX = "limits."
 Readers = Mapping[str, Callable[[str | int], int]]
@@ -25,7 +25,7 @@ def hard_limits(quota: Mapping[str, Any], readers: Readers) -> dict[str, int]:
     Values that are no quantity are ignored. A quota with scopes limits nothing, because the Pods it selects are not
     counted separately.
 
-    >>> from hamicommon.quantity import rounded_down
+    >>> from hamicommon.wire.quantity import rounded_down
     >>> hard_limits({"spec": {"hard": {"limits.example.com/memory": "4k"}}}, {"example.com/memory": rounded_down})
     {'example.com/memory': 4000}
     """
@@ -36,7 +36,7 @@ def unapplied_limits(quota: Mapping[str, Any], readers: Readers) -> dict[str, in
     """
     Return the limits in *quota* that do not apply because it has scopes.
 
-    >>> from hamicommon.quantity import rounded_down
+    >>> from hamicommon.wire.quantity import rounded_down
     >>> spec = {"hard": {"limits.example.com/memory": "0"}, "scopes": ["BestEffort"]}
     >>> unapplied_limits({"spec": spec}, {"example.com/memory": rounded_down})
     {'example.com/memory': 0}

@@ -1,8 +1,8 @@
 """
-YAML text as a tree of nodes with line numbers, in bounded time and memory.
+YAML text as a tree of nodes with line numbers, or as plain values, in bounded time and memory.
 
 An alias is the same node, never a copy, so aliases cannot multiply the size of a text. Depth and size are limited. Keys
-that are given twice are recorded. Neighbours: `config_schema` turns nodes into values.
+that are given twice are recorded. Neighbours: `yaml_reader` turns nodes into values.
 """
 
 from dataclasses import dataclass, field
@@ -74,6 +74,30 @@ def read(text: str) -> Node | None:
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         where = f"line {mark.line + 1}: " if mark else ""
         raise YamlError(f"{where}{getattr(error, 'problem', None) or error}") from error
+
+
+def plain(text: str) -> Any:
+    """
+    Return the one document of *text* as plain Python, None if it is empty. An alias is the same value, never a copy.
+
+    >>> plain("{a: 1, b: [yes, ~]}")
+    {'a': 1, 'b': [True, None]}
+
+    Raises:
+        YamlError: as for `read`, or a value is not of the type that it seems to have, as the date 2026-13-01.
+    """
+    read(text)
+    try:
+        value = yaml.safe_load(text)
+    except (ValueError, yaml.YAMLError) as error:
+        raise YamlError(" ".join(str(error).split())) from error
+    left, count = [value], 0
+    while left:  # Whoever writes the values out writes each alias out, and aliases have aliases in them.
+        each, count = left.pop(), count + 1
+        if count > NODE_LIMIT:
+            raise YamlError(f"more than {NODE_LIMIT} values, each alias written out")
+        left.extend(each.values() if isinstance(each, dict) else each if isinstance(each, list) else ())
+    return value
 
 
 class _Reader:

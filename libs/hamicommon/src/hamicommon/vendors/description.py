@@ -1,7 +1,7 @@
 """
 The parts of a vendor's description.
 
-Neighbours: each module of `vendors` has one `DESCRIPTION`; `config` reads the sections.
+Neighbours: each module of `vendors` has one `DESCRIPTION`; `hamicommon.config` reads the sections.
 Source: https://github.com/Project-HAMi/HAMi/tree/v2.10.0/pkg/device (one package a vendor)
 """
 
@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
-from hamicommon.config_schema import Report, key
-from hamicommon.config_yaml import Mapping as YamlMapping
 from hamicommon.model import Request
-from hamicommon.quantity import parse_quantity, rounded_down
 from hamicommon.wire import keys
+from hamicommon.wire.go.yaml_nodes import Mapping as YamlMapping
+from hamicommon.wire.go.yaml_reader import Report, key
+from hamicommon.wire.quantity import parse_quantity, rounded_down
 
 T = TypeVar("T")
 RequestParser = Callable[[Mapping[str, Any]], Request | None]
@@ -80,6 +80,13 @@ class Vendor:
     name: str = ""
     """The module of `hamicommon.vendors` that describes it, and of each service that has functions for it."""
 
+    resource_set: frozenset[str] = field(init=False, compare=False, repr=False)
+    """The names of its resources; a set, because every container of every Pod is compared with it."""
+
+    def __post_init__(self) -> None:
+        """Prepare what every reader needs."""
+        object.__setattr__(self, "resource_set", frozenset(self.resource_names))
+
     @property
     def choosing_annotations(self) -> tuple[str, ...]:
         """The Pod annotations that allow or forbid devices of the vendor."""
@@ -131,15 +138,31 @@ class Description:
     """The vendor's place in the order of vendors. HAMi's vendors have HAMi's order; equal places are sorted by name."""
 
 
+_DOMAIN_CHARACTERS = 253 - len("requests.")
+_NAME_CHARACTERS = 63
+
+
 def resource_name(name: str, chart: str = "") -> Any:
     """Return a field for the name of a resource: *name* is its key in the file, *chart* its value in the chart."""
     return key(name, "", check=is_resource_name, chart=chart)
 
 
 def is_resource_name(text: str) -> str | None:
-    """Return what is wrong with *text* as the name of a resource, None where nothing is."""
-    if text and (len(text) > 317 or not _RESOURCE_NAME.fullmatch(text)):
+    """
+    Return what is wrong with *text* as the name of a resource, None if it is valid.
+
+    The kubelet checks it with `requests.` in front.
+    Source: IsExtendedResourceName in
+    https://github.com/kubernetes/kubernetes/blob/v1.34.1/pkg/apis/core/v1/helper/helpers.go
+    """
+    if text and not _RESOURCE_NAME.fullmatch(text):
         return f"{text[:40]!r} is not a resource name such as nvidia.com/gpu"
+    domain, _, name = text.rpartition("/")
+    if len(domain) > _DOMAIN_CHARACTERS or len(name) > _NAME_CHARACTERS:
+        return (
+            f"{text[:40]!r} has {len(domain)} characters before the slash and {len(name)} after it; Kubernetes takes "
+            f"{_DOMAIN_CHARACTERS} and {_NAME_CHARACTERS}"
+        )
     return None
 
 

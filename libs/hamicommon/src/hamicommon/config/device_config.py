@@ -3,7 +3,7 @@ The device config: the YAML that HAMi's chart renders, as frozen values, with ev
 
 Each vendor's section is described in its module of `vendors`. In an absent section all resource names are empty and
 match nothing. An absent key has the chart's default.
-Neighbours: `config_schema` reads nodes into values, `node_overrides` reads the file of single Nodes.
+Neighbours: `hamicommon.wire.go.yaml_reader` reads nodes into values, `node_overrides` reads the file of single Nodes.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/charts/hami/templates/scheduler/device-configmap.yaml
 """
 
@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, is_dataclass, make_dataclass, replace
 from typing import Any, Final, TypeVar
 
-from hamicommon.config_schema import Key, Report, key, read_mapping
-from hamicommon.config_yaml import Mapping, Scalar, YamlError, read
 from hamicommon.errors import HamiError
-from hamicommon.vendor import Section, Vendor, is_resource_name
 from hamicommon.vendors import ascend, descriptions, iluvatar
+from hamicommon.vendors.description import Section, Vendor, is_resource_name
+from hamicommon.wire.go.yaml_nodes import Mapping, Scalar, YamlError, read
+from hamicommon.wire.go.yaml_reader import Key, Report, key, read_mapping
 
 T = TypeVar("T")
 _WHOLE_FILE = "(file): "

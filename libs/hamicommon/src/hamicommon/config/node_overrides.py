@@ -13,9 +13,9 @@ from typing import Any
 
 import orjson
 
-from hamicommon.config import ConfigError
-from hamicommon.config_schema import Report
+from hamicommon.config.device_config import ConfigError
 from hamicommon.vendors.nvidia import NvidiaConfig
+from hamicommon.wire.go.yaml_reader import Report
 
 OPERATING_MODES = ("hami-core", "mig", "mps")
 
@@ -125,7 +125,7 @@ def _read_entry(item: object, path: str, report: Report) -> NodeOverride:
     if not isinstance(item, dict):
         report.problem(path, "must be an object")
         return NodeOverride("")
-    entry = _Entry(_lowered(item), path, report)
+    entry = _Entry(item, path, report)
     filtered = _Entry(entry.take("filterdevices", dict) or {}, f"{path}.filterdevices", report)
     result = NodeOverride(
         name=entry.text("name") or "",

@@ -12,8 +12,7 @@ import orjson
 import yaml
 
 from hamicommon.errors import HamiError
-
-Object = dict[str, Any]
+from hamicommon.model import Object
 
 
 class ManifestError(HamiError):
@@ -31,7 +30,7 @@ def documents(text: str, name: str) -> list[Any]:
         return [orjson.loads(text)]
     try:
         return list(yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
-    except yaml.YAMLError as error:
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
         raise ManifestError(f"{name}: neither JSON nor YAML: {' '.join(str(error).split())}") from error
 
 

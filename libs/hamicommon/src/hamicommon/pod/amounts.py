@@ -1,0 +1,143 @@
+"""
+What a Pod holds of each device, from the shares of its containers.
+
+Owns Kubernetes' formula for containers that do not all run at once (KEP-753). An ordinary init container runs with the
+sidecars before it. App containers run together, with all sidecars. The Pod takes the largest of these sums. Knows no
+vendor and no Node.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, Self, TypeVar
+
+from hamicommon.model import ContainerShares, PodShares
+from hamicommon.pod.containers import ContainerKind
+from hamicommon.wire.errors import DecodeError
+from hamicommon.wire.mig.suffix import decode_mig_suffix
+
+AMOUNT_LIMIT = 2**31 - 1
+"""The most that HAMi can write; a larger amount is read as this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Amounts:
+    """What shares take of one device."""
+
+    replicas: int = 0
+    memory_mib: int = 0
+    core_percent: int = 0
+
+    def plus(self, other: "Amounts") -> "Amounts":
+        """Return the sum."""
+        return Amounts(
+            self.replicas + other.replicas, self.memory_mib + other.memory_mib, self.core_percent + other.core_percent
+        )
+
+    def minus(self, other: "Amounts") -> "Amounts":
+        """Return what is left without *other*, which is a part of it."""
+        return Amounts(
+            self.replicas - other.replicas, self.memory_mib - other.memory_mib, self.core_percent - other.core_percent
+        )
+
+    def peak(self, other: "Amounts") -> "Amounts":
+        """Return the larger of each quantity."""
+        return Amounts(
+            max(self.replicas, other.replicas),
+            max(self.memory_mib, other.memory_mib),
+            max(self.core_percent, other.core_percent),
+        )
+
+
+NOTHING = Amounts()
+
+
+class Summable(Protocol):
+    """Something of one device, or of one resource, that containers take."""
+
+    def plus(self, other: Self) -> Self:
+        """Return what two take that run together."""
+
+    def peak(self, other: Self) -> Self:
+        """Return what two take that run one after the other."""
+
+
+A = TypeVar("A", bound=Summable)
+
+
+def amounts_over_time(
+    kinds: Sequence[ContainerKind], shares: PodShares, *, inits_are_done: bool = False
+) -> dict[str, Amounts]:
+    """
+    Return the most that containers of *kinds* with *shares* take from each device at any time, by UUID.
+
+    Entries of *shares* beyond *kinds* count as app containers. With *inits_are_done* ordinary init containers count
+    nothing.
+    """
+    return most_over_time(kinds, map(sum_shares, shares), inits_are_done=inits_are_done)
+
+
+def most_over_time(
+    kinds: Sequence[ContainerKind], taken: Iterable[Mapping[str, A]], *, inits_are_done: bool = False
+) -> dict[str, A]:
+    """
+    Return the most that containers of *kinds* take at any time, if each takes its part of *taken*.
+
+    The keys of *taken* are devices or resources. Entries beyond *kinds* count as app containers. With *inits_are_done*
+    ordinary init containers count nothing.
+
+    >>> init, app = ContainerKind.INIT, ContainerKind.APP
+    >>> most_over_time((init, app, app), [{"gpu": Amounts(3)}, {"gpu": Amounts(1)}, {"gpu": Amounts(1)}])
+    {'gpu': Amounts(replicas=3, memory_mib=0, core_percent=0)}
+    """
+    sidecars: dict[str, A] = {}
+    peaks: dict[str, A] = {}
+    apps: dict[str, A] = {}
+    for position, container in enumerate(taken):
+        kind = kinds[position] if position < len(kinds) else ContainerKind.APP
+        if kind is ContainerKind.APP:
+            _add(apps, container)
+        elif kind is ContainerKind.SIDECAR:
+            _add(sidecars, container)
+        elif not inits_are_done:
+            for key, amount in container.items():
+                running = sidecars[key].plus(amount) if key in sidecars else amount
+                peaks[key] = peaks[key].peak(running) if key in peaks else running
+    _add(apps, sidecars)
+    for key, peak in peaks.items():
+        apps[key] = apps[key].peak(peak) if key in apps else peak
+    return apps
+
+
+def _add(sums: dict[str, A], more: Mapping[str, A]) -> None:
+    for key, amount in more.items():
+        sums[key] = sums[key].plus(amount) if key in sums else amount
+
+
+def sum_shares(container: ContainerShares) -> dict[str, Amounts]:
+    """Return what the shares of one container take, by device."""
+    sums: dict[str, Amounts] = {}
+    for share in container:
+        if share.uuid:
+            amount = Amounts(1, _bounded(share.memory_mib), _bounded(share.core_percent))
+            uuid = base_uuid(share.uuid)
+            sums[uuid] = sums.get(uuid, NOTHING).plus(amount)
+    return sums
+
+
+def base_uuid(uuid: str) -> str:
+    """
+    Return the device of a share's UUID, which HAMi 2.5 to 2.9 wrote with a MIG slot behind it.
+
+    >>> base_uuid("GPU-a[1-3]")
+    'GPU-a'
+    """
+    if "[" not in uuid:
+        return uuid
+    try:
+        return decode_mig_suffix(uuid)[0]
+    except DecodeError:
+        return uuid
+
+
+def _bounded(amount: int) -> int:
+    return min(max(amount, 0), AMOUNT_LIMIT)

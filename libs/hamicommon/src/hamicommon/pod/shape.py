@@ -1,0 +1,89 @@
+"""
+The types of the fields of a v1 Pod that are read, and a check of JSON against them.
+
+The API server makes sure of the types. A call or a manifest may have any others.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from hamicommon.wire.errors import DecodeError
+
+_PLACE_CHARACTERS: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Each:
+    """The shape of an object with any keys."""
+
+    of: Any
+
+
+AMOUNTS: Final = Each((str, int, float))
+METADATA: Final = {"name": str, "namespace": str, "uid": str, "annotations": Each(str), "labels": Each(str)}
+_CONTAINERS: Final = [
+    {
+        "name": str,
+        "restartPolicy": str,
+        "resources": {"limits": AMOUNTS, "requests": AMOUNTS},
+        "env": [{"name": str, "value": str}],
+        "securityContext": {"privileged": bool},
+    }
+]
+_STATUSES: Final = [{"name": str, "state": {"running": Each(object), "terminated": Each(object)}}]
+POD: Final = {
+    "metadata": METADATA,
+    "spec": {
+        "nodeName": str,
+        "priority": int,
+        "hostUsers": bool,
+        "initContainers": _CONTAINERS,
+        "containers": _CONTAINERS,
+    },
+    "status": {"phase": str, "initContainerStatuses": _STATUSES, "containerStatuses": _STATUSES},
+}
+_KINDS: Final = {
+    str: "a string",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    dict: "an object",
+    list: "a list",
+}
+
+
+def check_shape(found: Any, shape: Any, place: str) -> None:
+    """
+    Check that *found*, which is at *place*, has *shape*. A field may be null, an element may not.
+
+    A shape is a type, a tuple of types, a list with the shape of its elements, a dict with the shapes of some keys, or
+    `Each`.
+
+    >>> check_shape({"spec": {"containers": [{"env": {}}]}}, POD, "Pod")
+    Traceback (most recent call last):
+    ...
+    hamicommon.wire.errors.DecodeError: Pod.spec.containers[0].env: must be a list, not dict
+
+    Raises: DecodeError naming the first place that has another shape.
+    """
+    if isinstance(shape, dict):
+        _expect(found, dict, place)
+        for key, inner in shape.items():
+            if found.get(key) is not None:
+                check_shape(found[key], inner, f"{place}.{key}")
+    elif isinstance(shape, Each):
+        _expect(found, dict, place)
+        for key, element in found.items():
+            check_shape(element, shape.of, f"{place}.{key}")
+    elif isinstance(shape, list):
+        _expect(found, list, place)
+        for position, element in enumerate(found):
+            check_shape(element, shape[0], f"{place}[{position}]")
+    else:
+        _expect(found, shape, place)
+
+
+def _expect(found: Any, kinds: Any, place: str) -> None:
+    if not isinstance(found, kinds) or (isinstance(found, bool) and kinds not in (bool, object)):
+        wanted = " or ".join(_KINDS[kind] for kind in (kinds if isinstance(kinds, tuple) else (kinds,)))
+        raise DecodeError(place[:_PLACE_CHARACTERS], f"must be {wanted}, not {type(found).__name__}")
