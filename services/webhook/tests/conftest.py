@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hami_webhook.decide.admission import Policy
-from hamicommon.config import DeviceConfig, load_device_config
+from hamicommon.config.device_config import DeviceConfig, load_device_config
 
 CONFIGS = Path(__file__).parents[3] / "libs" / "hamicommon" / "vectors" / "device-config"
 

@@ -17,7 +17,8 @@ import aiohttp
 
 from hami_webhook.certificates import renewal
 from hami_webhook.certificates.renewal import Material
-from minicluster.client import ApiError, Client, Object
+from hamicommon.model import Object
+from minicluster.client import ApiError, Client
 from testbed.ports import free_port
 from testbed.processes import Process, Supervisor
 from testbed.waiting import eventually

@@ -14,11 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hami_webhook.decide.admission import Admission, Outcome, Policy, admit
-from hami_webhook.decide.quota import Amount, NamespaceQuota, Quotas
-from hamicommon.config import DeviceConfig
-from hamicommon.quantity import INT32_MAX, parse_quantity
-from hamicommon.vendor import Vendor
-from hamicommon.vendors import ascend
+from hami_webhook.decide.quota import NamespaceQuota, Quotas
+from hamicommon.config.device_config import DeviceConfig
+from hamicommon.pod.amounts import Amounts
+from hamicommon.vendors import ascend, nvidia
+from hamicommon.vendors.description import Vendor
+from hamicommon.wire.quantity import INT32_MAX, parse_quantity
 
 from .json_patch import applied
 
@@ -59,12 +60,12 @@ def seen(container: dict[str, Any]) -> dict[str, Any]:
 
 def as_decided_here(before: dict[str, Any], hamis: dict[str, Any], ascend: set[str]) -> dict[str, Any]:
     """
-    Return what HAMi makes of the container *before*, without two of its defects; *ascend* are resources that count
+    Return what HAMi makes of the container *before*, without three of its defects; *ascend* are resources that count
     chips.
 
     HAMi sets a limit that differs from its request, which the API server rejects. Here a count in the request alone
     becomes the limit. HAMi also appends one ASCEND_VISIBLE_DEVICES for every chip that the container does not request,
-    even if it requests another chip.
+    even if it requests another chip. And a container with a share of a GPU keeps its own NVIDIA_VISIBLE_DEVICES.
     """
     limits, requests = dict(hamis["limits"]), dict(hamis["requests"])
     for name in requests.keys() & limits.keys():
@@ -76,6 +77,8 @@ def as_decided_here(before: dict[str, Any], hamis: dict[str, Any], ascend: set[s
     env = [variable for variable in hamis["env"] if variable != hiding]
     if hiding in hamis["env"] and ascend.isdisjoint(before["limits"]):
         env.insert(0, hiding)
+    if "nvidia.com/gpu" in limits:
+        env = [each for each in env if each["name"] != "NVIDIA_VISIBLE_DEVICES" or each not in before["env"]]
     env.sort(key=lambda each: (each["name"], each["value"]))
     return {**hamis, "limits": limits, "requests": requests, "env": env}
 
@@ -400,7 +403,7 @@ def test_a_pod_without_containers_is_denied(policy: Policy) -> None:
 
 def test_a_quota_refusal_says_the_numbers(policy: Policy, a_pod: PodBuilder) -> None:
     """The message starts with HAMi's text."""
-    quota = NamespaceQuota({"nvidia.com/gpumem": 4000}, {"NVIDIA": Amount(3000, 0)})
+    quota = NamespaceQuota({"nvidia.com/gpumem": 4000}, {"NVIDIA": Amounts(0, 3000, 0)})
     pod = a_pod({"gpu": "2", "gpumem": "1000"})
 
     assert admit(a_pod({"gpu": "1", "gpumem": "1000"}), policy, "ns", quota).allowed
@@ -411,6 +414,23 @@ def test_a_quota_refusal_says_the_numbers(policy: Policy, a_pod: PodBuilder) -> 
         reason="Forbidden",
         message="exceeding resource quota: namespace ns: limits.nvidia.com/gpumem is 4000 MiB, 3000 in use, 2000 asked",
     ) == admit(pod, policy, "ns", quota)
+
+
+def test_variable_that_the_device_plugin_sets_is_taken_out(policy: Policy, a_pod: PodBuilder) -> None:
+    """On a Node under the lock the kubelet would prefer the Pod's. A container without a share keeps its own."""
+    pod = a_pod({"gpu": "1"}, schedulerName="hami-scheduler")
+    visible = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
+    (main,) = pod["spec"]["containers"]
+    main["env"] = [{"name": "A", "value": "1"}, visible, {**visible, "value": "0"}]
+    pod["spec"]["containers"].append({"name": "beside", "env": [visible]})
+    admission = admit(pod, policy)
+
+    assert [[{"name": "A", "value": "1"}], [visible]] == [
+        container["env"] for container in applied(pod, admission.patch)["spec"]["containers"]
+    ]
+    assert (
+        f"container {main['name']}: variable NVIDIA_VISIBLE_DEVICES removed: the device plugin sets it",
+    ) == admission.warnings
 
 
 GRANT = "hami.io/vgpu-devices-allocated"
@@ -430,12 +450,24 @@ def test_grant_that_a_pod_brings_along_is_removed(policy: Policy, a_pod: PodBuil
     ) == admission.warnings
 
 
+def test_what_a_copied_pod_has_left_to_hand_out_is_removed_with_its_grant(policy: Policy, a_pod: PodBuilder) -> None:
+    """The API server would reject the list without the grant that it is of."""
+    pod = a_pod({"gpu": "1", "gpumem": "3000"}, schedulerName="hami-scheduler")
+    left = "hami.io/vgpu-devices-to-allocate"
+    pod["metadata"]["annotations"] = {left: "GPU-a,NVIDIA,1,1:;", "note": "x"}
+    admission = admit(pod, policy)
+
+    assert {"note": "x"} == applied(pod, admission.patch)["metadata"]["annotations"]
+    assert (f"annotation {left} removed: the scheduler writes it when it grants the Pod devices",) == admission.warnings
+
+
 @pytest.mark.parametrize("config", ["default", "tuned"])
 def test_grant_of_every_vendor_is_removed(config: str, devices: dict[str, DeviceConfig], a_pod: PodBuilder) -> None:
-    """Also the grant of a vendor whose devices the Pod does not request."""
+    """Also of a vendor whose devices the Pod does not request, and what NVIDIA's plugin has left to hand out."""
     policy = Policy.of(devices[config], "hami-scheduler")
     pod = a_pod({"gpu": "1", "gpumem": "3000"})
-    pod["metadata"]["annotations"] = {vendor.allocated_key: "x" for vendor in devices[config].vendors()}
+    granted = (*(vendor.allocated_key for vendor in devices[config].vendors()), *nvidia.PLUGIN_POD_KEYS)
+    pod["metadata"]["annotations"] = dict.fromkeys(granted, "x")
 
     assert {} == applied(pod, admit(pod, policy).patch)["metadata"]["annotations"]
 

@@ -9,7 +9,7 @@ import pytest
 
 from hami_webhook.decide.admission import Policy, admit
 from hami_webhook.decide.advice import NAMES_CHECKED, Vocabulary
-from hamicommon.config import DeviceConfig
+from hamicommon.config.device_config import DeviceConfig
 
 PodBuilder = Callable[..., dict[str, Any]]
 
@@ -66,7 +66,7 @@ def test_every_annotation_that_is_read_passes_without_a_warning(
     """Those that services write too: templates are copied from running Pods."""
     vocabulary = Vocabulary.of(devices["default"].vendors())
     pod = a_pod({"gpu": "1"})
-    pod["metadata"]["annotations"] = dict.fromkeys(vocabulary.annotations - policy.allocated_keys, "")
+    pod["metadata"]["annotations"] = dict.fromkeys(vocabulary.annotations - policy.granted_keys, "")
 
     assert len(vocabulary.author_annotations) > 20
     assert () == admit(pod, policy).warnings

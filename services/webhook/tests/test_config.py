@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from hami_webhook.config import Config, read_config
-from hamicommon.config import ConfigError
+from hamicommon.config.device_config import ConfigError
 from hamicommon.runtime.program.hami_flags import KLOG_FLAGS, SCHEDULER_FLAGS, VENDOR_FLAGS
 
 
@@ -39,9 +39,10 @@ def test_the_charts_scheduler_arguments_are_taken() -> None:
         scheduler_name="hami-scheduler",
         overwrite_default_scheduler=True,
         device_config_file="/device-config.yaml",
-        enable_ascend=True,
-        enable_iluvatar=True,
+        has_ascend=True,
+        has_iluvatar=True,
         verbosity=4,
+        is_debugged=True,
     ) == replace(config, without_effect=())
     told = [line.partition(":")[0] for line in config.without_effect]
     assert {"--node-scheduler-policy", "--leader-elect", "--kube-qps", "--profiling"} <= set(told)

@@ -3,6 +3,7 @@ Quotas at admission: limits, use, and what a Pod adds at its peak.
 """
 
 import json
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hami_webhook.decide.admission import Policy
-from hami_webhook.decide.quota import Amount, NamespaceQuota, Quotas, peak
-from hamicommon.config import DeviceConfig
+from hami_webhook.decide.quota import NamespaceQuota, Quotas, demanded_by_pod
+from hamicommon.config.device_config import DeviceConfig
+from hamicommon.pod.amounts import Amounts
+from hamicommon.pod.containers import ContainerKind
 from hamicommon.wire.errors import DecodeError
 
 VECTORS = Path(__file__).parents[3] / "libs" / "hamicommon" / "vectors"
+INIT, SIDECAR, APP = ContainerKind.INIT, ContainerKind.SIDECAR, ContainerKind.APP
 LIMITS = json.loads((VECTORS / "resource-quotas" / "limits.json").read_text())
 
 
@@ -46,7 +50,7 @@ def test_a_namespace_without_limits_has_room(policy: Policy, quotas: Quotas) -> 
     quotas.put_pod(a_bound_pod("GPU-a,NVIDIA,3000,0:;"))
 
     assert NamespaceQuota() == quotas.of("ns")
-    assert quotas.of("ns").excess(policy.vendors[0], Amount(10**9, 0)) is None
+    assert quotas.of("ns").excess(policy.vendors[0], Amounts(0, 10**9, 0)) is None
 
 
 def test_the_smallest_of_several_limits_counts(quotas: Quotas) -> None:
@@ -69,12 +73,13 @@ def test_limits_that_are_not_ours_are_passed_by(quotas: Quotas) -> None:
 
 @pytest.mark.parametrize(
     ("asked", "fits"),
-    [(Amount(1000, 0), True), (Amount(1001, 0), False), (Amount(0, 50), True), (Amount(0, 51), False)],
+    [(Amounts(0, 1000, 0), True), (Amounts(0, 1001, 0), False), (Amounts(0, 0, 50), True), (Amounts(0, 0, 51), False)],
 )
-def test_the_limit_itself_still_fits(policy: Policy, asked: Amount, fits: bool) -> None:
+def test_the_limit_itself_still_fits(policy: Policy, asked: Amounts, fits: bool) -> None:
     """Use plus request may equal the limit."""
     quota = NamespaceQuota(
-        {"nvidia.com/gpumem": 4000, "nvidia.com/gpucores": 100}, {"NVIDIA": Amount(3000, 50), "MLU": Amount(9999, 99)}
+        {"nvidia.com/gpumem": 4000, "nvidia.com/gpucores": 100},
+        {"NVIDIA": Amounts(0, 3000, 50), "MLU": Amounts(0, 9999, 99)},
     )
 
     assert fits == (quota.excess(policy.vendors[0], asked) is None)
@@ -111,31 +116,35 @@ def test_a_limit_counts_in_units_of_the_memory_factor(devices: dict[str, DeviceC
     quotas.put_quota(a_quota(gpumem="4"))
     quota = quotas.of("ns")
 
-    assert quota.excess(nvidia, Amount(4096, 0)) is None
-    assert "limits.nvidia.com/gpumem is 4096 MiB, 0 in use, 4097 asked" == quota.excess(nvidia, Amount(4097, 0))
+    assert quota.excess(nvidia, Amounts(0, 4096, 0)) is None
+    assert "limits.nvidia.com/gpumem is 4096 MiB, 0 in use, 4097 asked" == quota.excess(nvidia, Amounts(0, 4097, 0))
 
 
 def test_asking_for_nothing_fits_even_over_the_limit(policy: Policy) -> None:
     """An empty request always fits."""
-    quota = NamespaceQuota({"nvidia.com/gpumem": 1}, {"NVIDIA": Amount(5000, 0)})
+    quota = NamespaceQuota({"nvidia.com/gpumem": 1}, {"NVIDIA": Amounts(0, 5000, 0)})
 
-    assert quota.excess(policy.vendors[0], Amount()) is None
+    assert quota.excess(policy.vendors[0], Amounts()) is None
 
 
 @pytest.mark.parametrize(
-    ("inits", "containers", "most"),
+    ("asked", "most"),
     [
-        ([], [Amount(1, 2), Amount(3, 4)], Amount(4, 6)),
-        ([(False, Amount(9, 1))], [Amount(1, 2)], Amount(9, 2)),
-        ([(True, Amount(5, 5))], [Amount(1, 2)], Amount(6, 7)),
-        ([(True, Amount(5, 0)), (False, Amount(7, 0))], [Amount(1, 0)], Amount(12, 0)),
-        ([(False, Amount(7, 0)), (True, Amount(5, 0))], [Amount(1, 0)], Amount(7, 0)),
+        pytest.param([(APP, 1), (APP, 3)], 4, id="sum"),
+        pytest.param([(INIT, 9), (APP, 1)], 9, id="init"),
+        pytest.param([(SIDECAR, 5), (APP, 1)], 6, id="sidecar"),
+        pytest.param([(SIDECAR, 5), (INIT, 7), (APP, 1)], 12, id="sidecar before init"),
+        pytest.param([(INIT, 7), (SIDECAR, 5), (APP, 1)], 7, id="init before sidecar"),
     ],
-    ids=["sum", "init", "sidecar", "sidecar before init", "init before sidecar"],
 )
-def test_a_pod_counts_at_its_peak(inits: list[tuple[bool, Amount]], containers: list[Amount], most: Amount) -> None:
+def test_a_pod_counts_at_its_peak(policy: Policy, asked: list[tuple[ContainerKind, int]], most: int) -> None:
     """Init containers run one after the other, sidecars beside everything that follows."""
-    assert most == peak(inits, containers)
+    containers = [
+        (kind, {"limits": {"nvidia.com/gpu": 1, "nvidia.com/gpumem": memory, "nvidia.com/gpucores": memory}})
+        for kind, memory in asked
+    ]
+
+    assert Amounts(0, most, most) == demanded_by_pod(containers, policy.vendors[0])
 
 
 def test_only_pods_that_run_hold_anything(quotas: Quotas) -> None:
@@ -144,10 +153,10 @@ def test_only_pods_that_run_hold_anything(quotas: Quotas) -> None:
     quotas.put_pod(a_bound_pod("GPU-a,NVIDIA,3000,10:GPU-b,NVIDIA,1000,5:;"))
     quotas.put_pod(a_bound_pod("GPU-a,NVIDIA,500,0:;", "unbound", nodeName=""))
     quotas.put_pod({**a_bound_pod("GPU-a,NVIDIA,500,0:;", "ended"), "status": {"phase": "Succeeded"}})
-    assert {"NVIDIA": Amount(4000, 15)} == quotas.of("ns").used
+    assert {"NVIDIA": Amounts(0, 4000, 15)} == quotas.of("ns").used
 
     quotas.put_pod({**a_bound_pod("GPU-a,NVIDIA,3000,10:;"), "status": {"phase": "Failed"}})
-    assert {"NVIDIA": Amount()} == quotas.of("ns").used
+    assert {"NVIDIA": Amounts()} == quotas.of("ns").used
 
 
 def test_init_containers_that_have_ended_hold_nothing(quotas: Quotas) -> None:
@@ -160,7 +169,7 @@ def test_init_containers_that_have_ended_hold_nothing(quotas: Quotas) -> None:
 
     for statuses, held in (([], 5000), (failed, 5000), (ended, 320)):
         quotas.put_pod({**pod, "status": {"phase": "Running", "initContainerStatuses": statuses}})
-        assert {"NVIDIA": Amount(held, 0)} == quotas.of("ns").used
+        assert {"NVIDIA": Amounts(0, held, 0)} == quotas.of("ns").used
 
 
 def test_cores_that_are_granted_in_another_unit_than_asked_do_not_count(policy: Policy) -> None:
@@ -174,7 +183,7 @@ def test_cores_that_are_granted_in_another_unit_than_asked_do_not_count(policy: 
     }
     quotas.put_pod(pod)
 
-    assert {"AMD": Amount(1000, 0), "AWSNeuron": Amount(0, 0)} == quotas.of("ns").used
+    assert {"AMD": Amounts(0, 1000, 0), "AWSNeuron": Amounts(0, 0, 0)} == quotas.of("ns").used
 
 
 def test_a_grant_that_cannot_be_read_is_reported_and_holds_nothing(quotas: Quotas) -> None:
@@ -184,7 +193,7 @@ def test_a_grant_that_cannot_be_read_is_reported_and_holds_nothing(quotas: Quota
     with pytest.raises(DecodeError):
         quotas.put_pod(a_bound_pod("GPU-a,NVIDIA,lots,10:;"))
 
-    assert {"NVIDIA": Amount()} == quotas.of("ns").used
+    assert {"NVIDIA": Amounts()} == quotas.of("ns").used
 
 
 EVENTS = st.tuples(st.sampled_from("abc"), st.sampled_from(["", "G,NVIDIA,7,1:;", "G,NVIDIA,20,5:;"]))
@@ -204,9 +213,9 @@ def test_sums_are_those_of_the_pods_that_are_there(policy: Policy, events: list[
         else:
             quotas.drop_pod(a_bound_pod("", name))
 
-    amounts = {"G,NVIDIA,7,1:;": Amount(7, 1), "G,NVIDIA,20,5:;": Amount(20, 5), "": Amount()}
-    assert sum((amounts[grant] for grant in held.values()), start=Amount()) == quotas.of("ns").used.get(
-        "NVIDIA", Amount()
+    amounts = {"G,NVIDIA,7,1:;": Amounts(0, 7, 1), "G,NVIDIA,20,5:;": Amounts(0, 20, 5), "": Amounts()}
+    assert reduce(Amounts.plus, (amounts[grant] for grant in held.values()), Amounts()) == quotas.of("ns").used.get(
+        "NVIDIA", Amounts()
     )
 
 

@@ -98,6 +98,59 @@ async def test_a_pod_is_decided_on_and_counted(device_config_file: str, a_pod: P
         assert 'hami_webhook_admission_duration_seconds_count{outcome="bad_amount"} 0.0' in metrics
 
 
+def resident_mib(process: asyncio.subprocess.Process) -> int:
+    """Return the memory that *process* has."""
+    found = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{process.pid}/status").read_text())
+    assert found is not None
+    return int(found[1]) // 1024
+
+
+@pytest.mark.parametrize(
+    ("count", "sent"),
+    [
+        pytest.param(1000, b"", id="idle"),
+        pytest.param(1000, b"\x16\x03\x01\x02\x00\x01", id="handshakes that do not end"),
+    ],
+)
+async def test_strangers_take_no_memory_and_do_not_keep_the_api_server_out(
+    device_config_file: str, a_pod: PodBuilder, tmp_path: Path, count: int, sent: bytes
+) -> None:
+    """A thousand connections of one peer cost at most 100 MiB, with the buffers of TLS, and a Pod is decided on."""
+    certificate, key = write_certificate(tmp_path)
+    async with a_service(
+        device_config_file, f"--cert_file={certificate}", f"--key_file={key}", ca=certificate
+    ) as service:
+        await service.review(a_pod())
+        before, port = resident_mib(service.process), int(service.url.rpartition(":")[2])
+        strangers = []
+        for _ in range(count):
+            _, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.9", 0))
+            writer.write(sent)
+            strangers.append(writer)
+        assert (await service.review(a_pod({"gpumem": "3000"})))["allowed"]
+        assert resident_mib(service.process) - before <= 100
+        for writer in strangers:
+            writer.transport.abort()
+
+
+async def test_bodies_that_never_end_take_bounded_memory(device_config_file: str, a_pod: PodBuilder) -> None:
+    """Sixty of almost 4 MiB would be 240 MiB; some are answered with 503 instead, and a Pod is decided on."""
+    head = b"POST /webhook HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: 4194304\r\n\r\n"
+    async with a_service(device_config_file) as service:
+        await service.review(a_pod())
+        before, port = resident_mib(service.process), int(service.url.rpartition(":")[2])
+        strangers = []
+        for _ in range(60):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.9", 0))
+            writer.write(head + b" " * 4_194_000)
+            strangers.append((reader, writer))
+        assert b"503" in await asyncio.wait_for(strangers[0][0].readline(), 30)
+        assert (await service.review(a_pod({"gpumem": "3000"})))["allowed"]
+        assert resident_mib(service.process) - before <= 100
+        for _, writer in strangers:
+            writer.transport.abort()
+
+
 async def test_bodies_that_are_no_review_get_4xx(device_config_file: str) -> None:
     """Each with a sentence, and the next request is served."""
     async with a_service(device_config_file) as service:

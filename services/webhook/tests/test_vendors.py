@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from hami_webhook.decide import vendors as own_vendors
 from hami_webhook.decide.admission import Admission, Outcome, Policy, admit
 from hami_webhook.decide.quota import Quotas
-from hamicommon.config import DeviceConfig, load_device_config
-from hamicommon.quantity import parse_quantity
+from hamicommon.config.device_config import DeviceConfig, load_device_config
 from hamicommon.vendors import descriptions
+from hamicommon.wire.quantity import parse_quantity
 
 from .json_patch import applied
 

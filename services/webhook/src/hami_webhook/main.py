@@ -8,6 +8,7 @@ without a check of quotas; the scheduler checks them in any case.
 import asyncio
 import sys
 from contextlib import AsyncExitStack
+from functools import partial
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -19,11 +20,13 @@ from hami_webhook.certificates.certificate_loop import CertificateLoop, Certific
 from hami_webhook.config import NAME, Config, read_config
 from hami_webhook.decide.admission import Policy
 from hami_webhook.serve.admissions import Admissions, follow_device_config
-from hamicommon.config import ConfigError
+from hamicommon.config.device_config import ConfigError
 from hamicommon.runtime.api.kube import Kube, KubeConfigError
+from hamicommon.runtime.api.reviews import may_get
 from hamicommon.runtime.program import logs, process
 from hamicommon.runtime.program.device_config import DeviceConfigFile
 from hamicommon.runtime.serving import http
+from hamicommon.runtime.serving.access import Access
 from hamicommon.runtime.serving.tls import Certificate, FileCertificate
 
 logger = structlog.get_logger()
@@ -35,7 +38,7 @@ def main() -> int:
         config = read_config(sys.argv[1:])
     except ConfigError as error:
         return process.refuse(NAME, error)
-    logs.configure(config.verbosity)
+    logs.configure(config.log_verbosity)
     return process.run(lambda: run(config), NAME)
 
 
@@ -59,13 +62,15 @@ async def run(config: Config) -> None:
         kube = await _connect(config, stack)
         certificate, certificate_loop = _tls(config, kube, registry)
         ready = certificate_loop.not_ready if certificate_loop else None
-        app = webhook_application(admissions.decide, registry, ready)
-        server = await http.serve(app, config.http_bind, certificate, flag="--http_bind")
+        access = Access(partial(may_get, kube, "/metrics")) if kube and config.authenticates_scrapes else None
+        app = webhook_application(admissions.decide, registry, ready, access)
+        limit = config.max_connections
+        server = await http.serve(app, config.http_bind, certificate, flag="--http_bind", max_connections=limit)
         stack.push_async_callback(server.close)
         tls = certificate is not None
         logger.info("Serving", version=__version__, address=config.http_bind, port=server.port, tls=tls)
         if config.metrics_bind_address:
-            await _serve_metrics(config.metrics_bind_address, ready, registry, stack)
+            await _serve_metrics(config, ready, registry, access, stack)
         registration = _registration(config, admissions.policy, kube, registry)
         async with asyncio.TaskGroup() as group:
             if certificate_loop is not None:
@@ -74,10 +79,15 @@ async def run(config: Config) -> None:
 
 
 async def _serve_metrics(
-    address: str, ready: http.Probe | None, registry: CollectorRegistry, stack: AsyncExitStack
+    config: Config,
+    ready: http.Probe | None,
+    registry: CollectorRegistry,
+    access: Access | None,
+    stack: AsyncExitStack,
 ) -> None:
-    app = http.application(NAME, __version__, ready=ready, registry=registry)
-    server = await http.serve(app, address, flag="--metrics-bind-address")
+    app = http.application(NAME, __version__, ready=ready, registry=registry, access=access)
+    address, limit = config.metrics_bind_address, config.max_connections
+    server = await http.serve(app, address, flag="--metrics-bind-address", max_connections=limit)
     stack.push_async_callback(server.close)
     logger.info("Serving metrics", address=address, port=server.port)
 
@@ -96,7 +106,7 @@ async def _connect(config: Config, stack: AsyncExitStack) -> Kube | None:
     try:
         kube = await Kube.connect(config.kubeconfig or None, f"{NAME}/{__version__}")
     except KubeConfigError as error:
-        if config.tls_secret:
+        if config.tls_secret or config.authenticates_scrapes:
             raise
         logger.warning("Quotas and the registration are not checked", reason=str(error))
         return None

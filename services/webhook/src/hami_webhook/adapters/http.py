@@ -16,6 +16,7 @@ from hami_webhook.config import NAME
 from hami_webhook.decide.admission import Admission, Outcome
 from hami_webhook.decide.review import Review, ReviewError, answer, read_review
 from hamicommon.runtime.serving import http
+from hamicommon.runtime.serving.access import Access
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
 """More than the largest object that an API server accepts (3 MiB)."""
@@ -50,9 +51,9 @@ class AdmissionMetrics:
 
 
 def webhook_application(
-    decide: Decide, registry: CollectorRegistry, ready: http.Probe | None = None
+    decide: Decide, registry: CollectorRegistry, ready: http.Probe | None = None, access: Access | None = None
 ) -> web.Application:
-    """Return the application that answers each review with *decide*."""
+    """Return the application that answers each review with *decide*, and scrapes as *access* allows."""
     metrics = AdmissionMetrics(registry)
 
     async def handle(request: web.Request) -> web.StreamResponse:
@@ -75,7 +76,9 @@ def webhook_application(
         _log(review, admission)
         return web.Response(body=answer(review, admission), content_type="application/json")
 
-    app = http.application(NAME, __version__, ready=ready, registry=registry, max_body_bytes=MAX_BODY_BYTES)
+    app = http.application(
+        NAME, __version__, ready=ready, registry=registry, access=access, max_body_bytes=MAX_BODY_BYTES
+    )
     app.router.add_post("/webhook", handle)
     return app
 

@@ -14,10 +14,12 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from hami_webhook.decide.quota import Quotas
 from hami_webhook.decide.registration import left_out
-from hamicommon.runtime.api.kube import Kube, Object, Reflector
+from hamicommon.model import Object
+from hamicommon.pod.containers import NOT_ENDED
+from hamicommon.runtime.api.kube import Kube, Reflector
 from hamicommon.wire.errors import DecodeError
 
-_BOUND_AND_ALIVE = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+_BOUND_AND_ALIVE = f"spec.nodeName!=,{NOT_ENDED}"
 
 logger = structlog.get_logger()
 

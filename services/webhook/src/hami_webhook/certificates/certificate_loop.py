@@ -22,7 +22,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from hami_webhook.certificates import pki, renewal
 from hami_webhook.certificates.pki import Bundle, CertificateError, Names
 from hami_webhook.certificates.renewal import Material
-from hamicommon.runtime.api.kube import Conflict, Kube, KubeError, Object, Reflector
+from hamicommon.model import Object
+from hamicommon.runtime.api.kube import Conflict, Kube, KubeError, Reflector
 from hamicommon.runtime.api.reflector import Backoff
 from hamicommon.runtime.serving.tls import Certificate
 

@@ -7,6 +7,7 @@ was created from a running Pod's YAML.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/scheduler/webhook.go
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
@@ -17,8 +18,9 @@ from hami_webhook.decide.patch import Operation, diff
 from hami_webhook.decide.pod import Container, Pod, PodError, read_pod
 from hami_webhook.decide.rules import Rules
 from hami_webhook.decide.vendors import all_rules
-from hamicommon.config import DeviceConfig
-from hamicommon.vendor import Vendor
+from hamicommon.config.device_config import DeviceConfig
+from hamicommon.vendors import nvidia
+from hamicommon.vendors.description import Vendor
 
 DEFAULT_SCHEDULER = "default-scheduler"
 
@@ -47,8 +49,8 @@ class Policy:
     """The rules of every vendor."""
     vocabulary: Vocabulary
     """The names of resources and annotations that mean something."""
-    allocated_keys: frozenset[str]
-    """The annotations with a Pod's grants, of every vendor."""
+    granted_keys: frozenset[str]
+    """The annotations with a Pod's grants, of every vendor, and with what is left to hand out."""
     scheduler_name: str
     """The scheduler of Pods that request devices; empty: they keep theirs."""
     overwrite_default_scheduler: bool
@@ -57,7 +59,8 @@ class Policy:
     def of(cls, devices: DeviceConfig, scheduler_name: str, overwrite_default_scheduler: bool = True) -> "Policy":
         """Return the policy that follows from the device config and two flags."""
         rules = all_rules(devices)
-        keys = frozenset(rule.vendor.allocated_key for rule in rules)
+        written = ((rule.vendor.allocated_key, rule.vendor.to_allocate_key) for rule in rules)
+        keys = frozenset({*(key for of_vendor in written for key in of_vendor if key), *nvidia.PLUGIN_POD_KEYS})
         vocabulary = Vocabulary.of([rule.vendor for rule in rules])
         return cls(rules, vocabulary, keys, scheduler_name, overwrite_default_scheduler)
 
@@ -110,7 +113,8 @@ def admit(
     patch = tuple(diff(value, pod.rewritten()))
     amounts = (text for each in pod.all_containers() for rule in policy.rules for text in rule.warnings(each))
     advice = (*misspelled(pod, policy.vocabulary), *unknown_demand(pod))
-    warnings = (*amounts, *map(_removal, pod.removed_annotations), *advice)
+    removals = (*map(_removal, pod.removed_annotations), *_removals_of_variables(pod))
+    warnings = (*amounts, *removals, *advice)
     return Admission(Outcome.CHANGED if patch else Outcome.UNCHANGED, patch=patch, warnings=warnings)
 
 
@@ -131,7 +135,7 @@ def _mutate(pod: Pod, policy: Policy) -> Admission | None:
         return Admission(Outcome.BAD_AMOUNT, allowed=False, code=500, message=str(error))
     if not any(asking):
         return None
-    pod.remove_annotations(policy.allocated_keys)
+    pod.remove_annotations(policy.granted_keys)
     privileged = next((container for container in pod.all_containers() if container.is_privileged), None)
     if privileged is not None:
         return _denied(Outcome.PRIVILEGED, f"container {privileged.name} is privileged")
@@ -146,6 +150,8 @@ def _mutate_container(container: Container, pod: Pod, policy: Policy) -> bool:
     """Apply each vendor's changes to *container*; return whether it requests a device."""
     named = [rule for rule in policy.rules if container.names_any(rule.vendor.resource_names)]
     asked = [rule for rule in named if rule.admit(container, pod)]
+    for name in (name for rule in asked for name in rule.of_the_plugin):
+        container.remove_env(name)
     shown = {rule.hidden for rule in asked}
     for rule in policy.rules:
         for variable in rule.everywhere:
@@ -159,10 +165,7 @@ def _refuse_quota(pod: Pod, policy: Policy, namespace_quota: quota.NamespaceQuot
     if not namespace_quota.limits:
         return None
     for vendor in policy.vendors:
-        asked = quota.peak(
-            [(each.is_sidecar, quota.demanded(each.resources, vendor)) for each in pod.init_containers],
-            [quota.demanded(each.resources, vendor) for each in pod.containers],
-        )
+        asked = quota.demanded_by_pod([(each.kind, each.resources) for each in pod.all_containers()], vendor)
         excess = namespace_quota.excess(vendor, asked)
         if excess is not None:
             return _denied(Outcome.OVER_QUOTA, f"exceeding resource quota: namespace {pod.namespace}: {excess}")
@@ -171,6 +174,12 @@ def _refuse_quota(pod: Pod, policy: Policy, namespace_quota: quota.NamespaceQuot
 
 def _removal(key: str) -> str:
     return f"annotation {key} removed: the scheduler writes it when it grants the Pod devices"
+
+
+def _removals_of_variables(pod: Pod) -> Iterator[str]:
+    for container in pod.all_containers():
+        for name in container.removed_env:
+            yield f"container {container.name}: variable {name} removed: the device plugin sets it"
 
 
 def _denied(outcome: Outcome, message: str) -> Admission:

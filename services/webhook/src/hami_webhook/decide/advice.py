@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import islice
 
 from hami_webhook.decide.pod import Pod
-from hamicommon.vendor import Vendor
+from hamicommon.vendors.description import Vendor
 from hamicommon.wire import keys
 
 NAMES_CHECKED = 8
@@ -33,7 +33,7 @@ class Vocabulary:
     author_annotations: frozenset[str]
     """What a Pod's author writes."""
     annotations: frozenset[str]
-    """These, and what services write."""
+    """The author's annotations, and those that services write."""
 
     @classmethod
     def of(cls, vendors: Collection[Vendor]) -> "Vocabulary":
@@ -44,7 +44,7 @@ class Vocabulary:
 
 
 def misspelled(pod: Pod, vocabulary: Vocabulary) -> Iterator[str]:
-    """Yield a sentence for each resource and annotation of *pod* that is read by no service and is like one that is."""
+    """Yield a sentence for each unknown resource and annotation of *pod* that is nearly a known one."""
     owners: dict[str, str] = {}
     for container in pod.all_containers():
         for name in (*container.limits, *container.requests):
@@ -56,7 +56,7 @@ def misspelled(pod: Pod, vocabulary: Vocabulary) -> Iterator[str]:
 
 
 def unknown_demand(pod: Pod) -> Iterator[str]:
-    """Yield a sentence if *pod* demands with an unknown word who limits its memory."""
+    """Yield a sentence if the annotation `hami.io/enforcement` of *pod* has an unknown value."""
     wanted = pod.annotations.get(keys.ENFORCEMENT, "")
     if wanted not in ("", keys.ENFORCEMENT_DRIVER):
         yield (

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from hami_webhook.decide.pod import Container
-from hamicommon.amounts import TEXT_SHOWN, unit_advice
 from hamicommon.errors import HamiError
-from hamicommon.quantity import INT32_MAX, QuantityError, parse_quantity
-from hamicommon.vendor import Vendor, amount
+from hamicommon.vendors.amounts import TEXT_SHOWN, unit_advice
+from hamicommon.vendors.description import Vendor, amount
+from hamicommon.wire.quantity import INT32_MAX, QuantityError, parse_quantity
 
 
 class AmountError(HamiError):

@@ -10,7 +10,7 @@ from typing import Any
 Operation = dict[str, Any]
 
 
-def diff(before: Any, after: Any, path: str = "") -> list[Operation]:
+def diff(before: Any, after: Any) -> list[Operation]:
     """
     Return the operations that turn *before* into *after*.
 
@@ -19,7 +19,7 @@ def diff(before: Any, after: Any, path: str = "") -> list[Operation]:
     >>> diff({"a": 1, "l": [1]}, {"a": 2, "l": [1, 2]})
     [{'op': 'replace', 'path': '/a', 'value': 2}, {'op': 'add', 'path': '/l/-', 'value': 2}]
     """
-    return list(_changes(before, after, path))
+    return list(_changes(before, after, ""))
 
 
 def _changes(before: Any, after: Any, path: str) -> Iterator[Operation]:

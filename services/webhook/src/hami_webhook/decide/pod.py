@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hamicommon.errors import HamiError
-from hamicommon.quantity import QuantityError, parse_quantity
-
-Object = dict[str, Any]
+from hamicommon.model import Object
+from hamicommon.pod.containers import ContainerKind, init_kind
+from hamicommon.wire.quantity import QuantityError, parse_quantity
 
 
 class PodError(HamiError):
@@ -27,9 +27,7 @@ class Container:
     """One container during a decision; changes go to copies."""
 
     name: str
-    is_init: bool
-    is_sidecar: bool
-    """Whether it is an init container that keeps running beside the others."""
+    kind: ContainerKind
     is_privileged: bool
     resources: dict[str, Mapping[str, Any]]
     """`limits` and `requests`, with the changes so far."""
@@ -38,6 +36,8 @@ class Container:
     _added: dict[str, dict[str, str]] = field(default_factory=dict)
     """New amounts, by `limits` and `requests`."""
     _env_added: list[Object] = field(default_factory=list)
+    removed_env: tuple[str, ...] = ()
+    """The names of the variables that `remove_env` took out."""
 
     @property
     def limits(self) -> Mapping[str, Any]:
@@ -88,6 +88,13 @@ class Container:
         self._env_added.append(variable)
         self.env = [*self.env, variable]
 
+    def remove_env(self, name: str) -> None:
+        """Take the Pod's own variables *name* out."""
+        left = [variable for variable in self.env if variable.get("name") != name]
+        if len(left) < len(self.env):
+            self.env = left
+            self.removed_env += (name,)
+
     def rewritten(self) -> Object:
         """Return the container with its changes; the original object if there are none."""
         result = self._original
@@ -96,8 +103,8 @@ class Container:
             for part, amounts in self._added.items():
                 resources[part] = {**(resources.get(part) or {}), **amounts}
             result = {**result, "resources": resources}
-        if self._env_added:
-            result = {**result, "env": [*(result.get("env") or []), *self._env_added]}
+        if self._env_added or self.removed_env:
+            result = {**result, "env": self.env}
         return result
 
 
@@ -208,8 +215,7 @@ def _container(value: object, place: str, *, is_init: bool) -> Container:
             raise PodError(f"{place}.env[{index}]", "an object", variable)
     return Container(
         name=_text(container.get("name"), f"{place}.name"),
-        is_init=is_init,
-        is_sidecar=is_init and container.get("restartPolicy") == "Always",
+        kind=init_kind(container) if is_init else ContainerKind.APP,
         is_privileged=bool(privileged),
         resources={part: _mapping(resources.get(part), f"{place}.resources.{part}") for part in ("limits", "requests")},
         env=env,

@@ -6,32 +6,16 @@ scheduler checks again when it places the Pod, so a missing update is harmless.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/quota.go
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
 
-from hamicommon.model import Share
-from hamicommon.resource_quota import PREFIX, hard_limits, strictest, unapplied_limits
-from hamicommon.vendor import Vendor, limit_readers
-from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container
-
-
-@dataclass(frozen=True, slots=True)
-class Amount:
-    """Memory and cores of one vendor."""
-
-    memory_mib: int = 0
-    core_percent: int = 0
-
-    def __add__(self, other: "Amount") -> "Amount":
-        return Amount(self.memory_mib + other.memory_mib, self.core_percent + other.core_percent)
-
-    def __sub__(self, other: "Amount") -> "Amount":
-        return Amount(self.memory_mib - other.memory_mib, self.core_percent - other.core_percent)
-
-    def at_least(self, other: "Amount") -> "Amount":
-        """Return the larger memory and the larger cores of both."""
-        return Amount(max(self.memory_mib, other.memory_mib), max(self.core_percent, other.core_percent))
+from hamicommon.pod.amounts import NOTHING, Amounts, most_over_time
+from hamicommon.pod.containers import ContainerKind
+from hamicommon.pod.reading import Pod, read_pod
+from hamicommon.vendors.description import Vendor, limit_readers
+from hamicommon.vendors.resource_quota import PREFIX, hard_limits, strictest, unapplied_limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +23,17 @@ class NamespaceQuota:
     """The limits of one namespace, by resource, and its use, by vendor key; memory in MiB."""
 
     limits: Mapping[str, int] = field(default_factory=dict)
-    used: Mapping[str, Amount] = field(default_factory=dict)
+    used: Mapping[str, Amounts] = field(default_factory=dict)
 
-    def excess(self, vendor: Vendor, asked: Amount) -> str | None:
+    def excess(self, vendor: Vendor, asked: Amounts) -> str | None:
         """
         Return why *asked* of *vendor* does not fit; None if it does.
 
         A limit of 0 blocks. An empty request always fits, even if the namespace is over its limit.
         """
-        if asked == Amount():
+        if asked == NOTHING:
             return None
-        used = self.used.get(vendor.key, Amount())
+        used = self.used.get(vendor.key, NOTHING)
         checks = (
             (vendor.memory_resource_name, used.memory_mib, asked.memory_mib, " MiB"),
             (vendor.core_resource_name, used.core_percent, asked.core_percent, ""),
@@ -74,9 +58,9 @@ class Quotas:
     """Limit by namespace, quota name and resource."""
     _unapplied: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Managed resources of each quota with scopes, by NAMESPACE/NAME."""
-    _grants: dict[str, dict[str, dict[str, Amount]]] = field(default_factory=dict)
+    _grants: dict[str, dict[str, dict[str, Amounts]]] = field(default_factory=dict)
     """Grant by namespace, Pod name and vendor key; Pods without grants are absent."""
-    _used: dict[str, dict[str, Amount]] = field(default_factory=dict)
+    _used: dict[str, dict[str, Amounts]] = field(default_factory=dict)
     """Sum of the Pods' grants by namespace and vendor key, so a decision costs the same for any number of Pods."""
 
     def of(self, namespace: str) -> NamespaceQuota:
@@ -136,63 +120,42 @@ class Quotas:
             self._grants.setdefault(namespace, {})[name] = grants
             used = self._used.setdefault(namespace, {})
             for key, grant in grants.items():
-                used[key] = used.get(key, Amount()) + grant
+                used[key] = used.get(key, NOTHING).plus(grant)
 
     def drop_pod(self, pod: Mapping[str, Any]) -> None:
         """Forget *pod*."""
         namespace, name = _place(pod)
         for key, grant in self._grants.get(namespace, {}).pop(name, {}).items():
-            self._used[namespace][key] -= grant
+            self._used[namespace][key] = self._used[namespace][key].minus(grant)
 
 
-def granted(pod: Mapping[str, Any], vendors: Iterable[Vendor]) -> dict[str, Amount]:
+def granted(item: Mapping[str, Any], vendors: Sequence[Vendor]) -> dict[str, Amounts]:
     """
-    Return what *pod* was granted, by vendor key; nothing unless it is bound and has not ended.
+    Return what the Pod in *item* was granted, by vendor key; nothing unless it is bound and has not ended.
 
-    Init containers that succeeded count for nothing.
+    A namespace pays for each device what the Pod takes from it at its peak, as in the scheduler.
 
     Raises:
         DecodeError: an allocation annotation cannot be read.
     """
-    spec = pod.get("spec") or {}
-    annotations = (pod.get("metadata") or {}).get("annotations") or {}
-    if not spec.get("nodeName") or (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}:
+    annotations = (item.get("metadata") or {}).get("annotations") or {}
+    granting = [vendor for vendor in vendors if annotations.get(vendor.allocated_key)]
+    if not granting:
         return {}
-    inits, containers = spec.get("initContainers") or [], spec.get("containers") or []
-    is_sidecar = [container.get("restartPolicy") == "Always" for container in inits]
-    ended = _ended_inits(pod)
-    has_ended = [container.get("name") in ended for container in inits]
-    grants: dict[str, Amount] = {}
-    for vendor in vendors:
-        text = annotations.get(vendor.allocated_key)
-        if not text:
-            continue
-        shares = shares_by_container(decode_pod_devices(text), len(inits) + len(containers))
-        amounts = [sum((_held(share, vendor) for share in each), start=Amount()) for each in shares]
-        before = [
-            (is_kept, Amount() if is_over and not is_kept else amount)
-            for is_kept, is_over, amount in zip(is_sidecar, has_ended, amounts, strict=False)
-        ]
-        grants[vendor.key] = peak(before, amounts[len(inits) :])
-    return grants
+    pod = read_pod(item, vendors)
+    if not pod.holds:
+        return {}
+    return {vendor.key: _granted(pod, vendor) for vendor in granting}
 
 
-def _ended_inits(pod: Mapping[str, Any]) -> set[str]:
-    """Return the names of the init containers that succeeded."""
-    statuses = (pod.get("status") or {}).get("initContainerStatuses") or ()
-    return {
-        str(status.get("name"))
-        for status in statuses
-        if ((status.get("state") or {}).get("terminated") or {}).get("exitCode") == 0
-    }
+def _granted(pod: Pod, vendor: Vendor) -> Amounts:
+    """Return the sum over devices; some vendors' grants have cores in another unit than quotas, and count none."""
+    by_device = pod.amounts(pod.granted(vendor.allocated_key, vendor.key).shares)
+    whole = reduce(Amounts.plus, by_device.values(), NOTHING)
+    return Amounts(memory_mib=whole.memory_mib, core_percent=whole.core_percent if vendor.grants_percent else 0)
 
 
-def _held(share: Share, vendor: Vendor) -> Amount:
-    """Return what *share* counts; some vendors' grants have cores in another unit than quotas."""
-    return Amount(share.memory_mib, share.core_percent if vendor.grants_percent else 0)
-
-
-def demanded(resources: Mapping[str, Any], vendor: Vendor) -> Amount:
+def demanded(resources: Mapping[str, Any], vendor: Vendor) -> Amounts:
     """
     Return what a container with these `resources` counts against a quota of *vendor*.
 
@@ -201,28 +164,21 @@ def demanded(resources: Mapping[str, Any], vendor: Vendor) -> Amount:
     """
     request = vendor.parse_request(resources)
     if request is None:
-        return Amount()
+        return NOTHING
     if vendor.amounts_before_placement:
         memory_mib, cores = vendor.amounts_before_placement(request)
     else:
         memory_mib = request.memory_mib or (1 if request.memory_percent else 0)
         cores = request.held_core_percent if vendor.grants_percent else request.core_percent
         cores = cores or vendor.cores_of_a_device
-    return Amount(memory_mib * request.count, cores * request.count)
+    return Amounts(memory_mib=memory_mib * request.count, core_percent=cores * request.count)
 
 
-def peak(inits: Iterable[tuple[bool, Amount]], containers: Iterable[Amount]) -> Amount:
-    """
-    Return the most that a Pod holds at once; *inits* are (is it a sidecar, amount), in Pod order.
-
-    Source: https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/#resource-sharing-within-containers
-    """
-    sidecars, most = Amount(), Amount()
-    for is_sidecar, amount in inits:
-        most = most.at_least(sidecars + amount)
-        if is_sidecar:
-            sidecars += amount
-    return most.at_least(sum(containers, start=sidecars))
+def demanded_by_pod(containers: Iterable[tuple[ContainerKind, Mapping[str, Any]]], vendor: Vendor) -> Amounts:
+    """Return the most that a Pod of *containers*, kinds and `resources` in Pod order, counts for *vendor* at once."""
+    kinds, resources = zip(*containers, strict=True)
+    most = most_over_time(kinds, [{vendor.key: demanded(each, vendor)} for each in resources])
+    return most.get(vendor.key, NOTHING)
 
 
 def _place(item: Mapping[str, Any]) -> tuple[str, str]:

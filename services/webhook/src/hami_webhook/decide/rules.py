@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from hami_webhook.decide.amounts import Bound, bounds_of, whole
 from hami_webhook.decide.pod import Container, Pod
-from hamicommon.vendor import Vendor
+from hamicommon.vendors.description import Vendor
 
 Variable = tuple[str, str]
 """Name and value."""
@@ -32,6 +32,8 @@ class Rules:
     """The variable that hides the vendor's devices from a container."""
     is_hiding: bool = False
     """Whether containers that request none of the vendor's devices get `hidden`."""
+    of_the_plugin: tuple[str, ...] = ()
+    """Variables that only the device plugin sets in containers that request the vendor's devices."""
     everywhere: tuple[Variable, ...] = ()
     """The variables of every container, in a Pod that requests any vendor's device."""
     core_percent_most: int = 0

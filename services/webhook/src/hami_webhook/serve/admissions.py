@@ -13,7 +13,7 @@ from hami_webhook.config import Config
 from hami_webhook.decide.admission import Admission, Outcome, Policy, admit
 from hami_webhook.decide.quota import Quotas
 from hami_webhook.decide.review import Review
-from hamicommon.config import DeviceConfig
+from hamicommon.config.device_config import DeviceConfig
 from hamicommon.runtime.api.kube import Kube
 from hamicommon.runtime.program.device_config import DeviceConfigFile
 
@@ -30,7 +30,7 @@ class Admissions:
     def take(self, devices: DeviceConfig) -> None:
         """Decide by *devices* from now on; the watch must deliver quotas and Pods again."""
         config = self._config
-        enabled = devices.enabled(has_ascend=config.enable_ascend, has_iluvatar=config.enable_iluvatar)
+        enabled = devices.enabled(has_ascend=config.has_ascend, has_iluvatar=config.has_iluvatar)
         self.policy = Policy.of(enabled, config.scheduler_name, config.overwrite_default_scheduler)
         self.quotas = Quotas(self.policy.vendors)
 

@@ -6,9 +6,9 @@ A module may import `rules`, `amounts` and `pod`. Must never import another vend
 """
 
 from hami_webhook.decide.rules import Rules, counted
-from hamicommon.config import DeviceConfig
-from hamicommon.vendor import Vendor
+from hamicommon.config.device_config import DeviceConfig
 from hamicommon.vendors import functions_of
+from hamicommon.vendors.description import Vendor
 
 
 def all_rules(config: DeviceConfig) -> tuple[Rules, ...]:

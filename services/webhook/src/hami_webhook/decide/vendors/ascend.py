@@ -9,11 +9,9 @@ from functools import partial
 from hami_webhook.decide.amounts import AmountError, bounds_of, whole
 from hami_webhook.decide.pod import Container, Pod
 from hami_webhook.decide.rules import Rules
-from hamicommon.vendor import Vendor, named
 from hamicommon.vendors import ascend
+from hamicommon.vendors.description import Vendor, named
 
-MODE_KEY = "huawei.com/vnpu-mode"
-"""Pod annotation: with `hami-core` the library enforces shares, otherwise the chip's templates do."""
 VISIBLE_DEVICES_ENV = "ASCEND_VISIBLE_DEVICES"
 
 _MODULE = 2
@@ -41,12 +39,12 @@ def _complete(container: Container, pod: Pod, chip: ascend.AscendChipConfig) -> 
     count = whole(container, chip.resource_count_name) or 0
     if chip.super_pod:
         _fill_modules(container, chip, count)
-    is_soft = pod.annotations.get(MODE_KEY) == "hami-core"
+    is_soft = pod.annotations.get(ascend.MODE_KEY) == ascend.SHARED_MODE
     core = chip.resource_core_name
     if not is_soft and whole(container, core):
         raise AmountError(
             f"{core} is only supported in hami-core (soft split) mode: remove it from container {container.name},"
-            f" or annotate the Pod with {MODE_KEY}: hami-core"
+            f" or annotate the Pod with {ascend.MODE_KEY}: {ascend.SHARED_MODE}"
         )
     memory = chip.resource_memory_name
     units = _memory_units(container, chip, is_soft)

@@ -9,9 +9,9 @@ from functools import partial
 from hami_webhook.decide.amounts import AmountError, Bound, Words, whole
 from hami_webhook.decide.pod import Container, Pod
 from hami_webhook.decide.rules import Rules
-from hamicommon.quantity import INT32_MAX
-from hamicommon.vendor import Vendor, named
 from hamicommon.vendors import awsneuron
+from hamicommon.vendors.description import Vendor, named
+from hamicommon.wire.quantity import INT32_MAX
 
 CORES = awsneuron.CORES_PER_DEVICE
 

@@ -9,8 +9,8 @@ from functools import partial
 from hami_webhook.decide.amounts import Bound, Words, whole
 from hami_webhook.decide.pod import Container, Pod
 from hami_webhook.decide.rules import Rules, counted
-from hamicommon.vendor import Vendor, named
 from hamicommon.vendors import enflame
+from hamicommon.vendors.description import Vendor, named
 
 
 def rules(vendor: Vendor) -> Rules:

@@ -9,9 +9,9 @@ from functools import partial
 from hami_webhook.decide.amounts import bounds_of, whole
 from hami_webhook.decide.pod import Container, Pod
 from hami_webhook.decide.rules import Rules
-from hamicommon.quantity import INT32_MAX
-from hamicommon.vendor import Vendor, named
 from hamicommon.vendors import iluvatar
+from hamicommon.vendors.description import Vendor, named
+from hamicommon.wire.quantity import INT32_MAX
 
 NAME_ENV = "SOL_CONTINER_NAME"
 """The vendor's plugin uses this spelling."""

@@ -9,8 +9,8 @@ from functools import partial
 from hami_webhook.decide.amounts import AmountError, Bound, whole
 from hami_webhook.decide.pod import Container, Pod
 from hami_webhook.decide.rules import Rules
-from hamicommon.vendor import Vendor, named
 from hamicommon.vendors import kunlun
+from hamicommon.vendors.description import Vendor, named
 
 COUNTS = (0, 1, 2, 4, 8)
 

@@ -9,16 +9,12 @@ from functools import partial
 from hami_webhook.decide.amounts import AmountError, Bound, whole
 from hami_webhook.decide.pod import Container, Pod
 from hami_webhook.decide.rules import Rules, counted
-from hamicommon.amounts import TEXT_SHOWN
-from hamicommon.quantity import INT32_MAX
-from hamicommon.vendor import Vendor, named
 from hamicommon.vendors import metax
+from hamicommon.vendors.amounts import TEXT_SHOWN
+from hamicommon.vendors.description import Vendor, named
+from hamicommon.wire.quantity import INT32_MAX
 
-CLASS_KEY = "metax-tech.com/sgpu-app-class"
-"""Pod annotation: online Pods have priority over offline ones on a device."""
 CLASSES = ("online", "offline")
-QOS_KEY = "metax-tech.com/sgpu-qos-policy"
-"""Pod annotation: how devices share their cores."""
 QOS_POLICIES = ("best-effort", "fixed-share", "burst-share")
 
 _MIB_OF_GIB = 1024
@@ -42,20 +38,22 @@ def _complete(container: Container, pod: Pod, config: metax.MetaxConfig) -> bool
     if config.resource_vcount_name not in container.limits:
         return False
     _check_memory(container, config.resource_vmemory_name)
-    found = pod.annotations.get(CLASS_KEY)
+    found = pod.annotations.get(metax.CLASS_KEY)
     if found is not None:
         if found not in CLASSES:
-            raise AmountError(f"{CLASS_KEY} must be set one of [{', '.join(CLASSES)}]: {found[:40]!r} is neither")
+            raise AmountError(f"{metax.CLASS_KEY} must be set one of [{', '.join(CLASSES)}]: {found[:40]!r} is neither")
         count = whole(container, config.resource_vcount_name)
         if count != 1:
             raise AmountError(
                 f"app-class pod must request single device: container {container.name} asks for {count}; write"
-                f" {config.resource_vcount_name}: 1, or remove the annotation {CLASS_KEY}"
+                f" {config.resource_vcount_name}: 1, or remove the annotation {metax.CLASS_KEY}"
             )
-    if found != "online" and (policy := pod.annotations.get(QOS_KEY)) not in QOS_POLICIES:
+    if found != "online" and (policy := pod.annotations.get(metax.QOS_KEY)) not in QOS_POLICIES:
         if policy is not None:
-            raise AmountError(f"{QOS_KEY} must be set one of [{', '.join(QOS_POLICIES)}]: {policy[:40]!r} is none")
-        pod.set_annotation(QOS_KEY, QOS_POLICIES[0])
+            raise AmountError(
+                f"{metax.QOS_KEY} must be set one of [{', '.join(QOS_POLICIES)}]: {policy[:40]!r} is none"
+            )
+        pod.set_annotation(metax.QOS_KEY, QOS_POLICIES[0])
     return True
 
 

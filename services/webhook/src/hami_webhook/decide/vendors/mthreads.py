@@ -9,8 +9,8 @@ from functools import partial
 from hami_webhook.decide.amounts import AmountError, Bound, Words, whole
 from hami_webhook.decide.pod import Container, Pod
 from hami_webhook.decide.rules import Rules
-from hamicommon.vendor import Vendor, named
 from hamicommon.vendors import mthreads
+from hamicommon.vendors.description import Vendor, named
 
 COUNT_KEY = "mthreads.com/request-gpu-num"
 """Pod annotation for the vendor's plugin: the count of the last container that requests several devices."""

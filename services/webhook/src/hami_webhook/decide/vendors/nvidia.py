@@ -9,11 +9,10 @@ from functools import partial
 from hami_webhook.decide.amounts import Bound, bounds_of, whole
 from hami_webhook.decide.pod import Container, Pod
 from hami_webhook.decide.rules import Rules
-from hamicommon.vendor import Vendor, amount, named
+from hamicommon.pod.variables import CORE_POLICY, TASK_PRIORITY
 from hamicommon.vendors import nvidia
+from hamicommon.vendors.description import Vendor, amount, named
 
-PRIORITY_ENV = "CUDA_TASK_PRIORITY"
-CORE_POLICY_ENV = "GPU_CORE_UTILIZATION_POLICY"
 VISIBLE_DEVICES_ENV = "NVIDIA_VISIBLE_DEVICES"
 
 WHOLE_DEVICE_CORES = 100
@@ -34,9 +33,10 @@ def rules(vendor: Vendor) -> Rules:
         complete=partial(_complete, config=config),
         runtime_class=config.runtime_class_name,
         hidden=(VISIBLE_DEVICES_ENV, "none"),
+        of_the_plugin=(VISIBLE_DEVICES_ENV,),
         is_hiding=config.overwrite_env,
         core_percent_most=WHOLE_DEVICE_CORES,
-        everywhere=((CORE_POLICY_ENV, config.gpu_core_policy),) if has_policy else (),
+        everywhere=((CORE_POLICY, config.gpu_core_policy),) if has_policy else (),
     )
 
 
@@ -44,7 +44,7 @@ def _complete(container: Container, _pod: Pod, config: nvidia.NvidiaConfig) -> b
     """Set the count and the cores that the container's other amounts imply, and the variable of its priority."""
     if config.resource_priority_name in container.limits:
         priority = whole(container, config.resource_priority_name)
-        container.set_env(PRIORITY_ENV, str(priority or 0))
+        container.set_env(TASK_PRIORITY, str(priority or 0))
     count, core = config.resource_count_name, config.resource_core_name
     memory = named(config.resource_memory_name, config.resource_memory_percentage_name)
     asked = bool(count) and count in container.limits
