@@ -3,7 +3,7 @@
 import pytest
 
 from hami_scheduler.config import Config, read_config
-from hamicommon.config import ConfigError, load_device_config
+from hamicommon.config.device_config import ConfigError, load_device_config
 from hamicommon.runtime.program.hami_flags import KLOG_FLAGS, SCHEDULER_FLAGS, VENDOR_FLAGS
 from hamicommon.vendors import ascend, iluvatar, nvidia
 from hamicommon.wire.version import WireVersion
@@ -68,7 +68,7 @@ def test_arguments_of_hamis_chart_are_accepted() -> None:
         found.lock_wait_seconds,
         found.must_lead,
         found.has_legacy_metrics,
-        found.verbosity,
+        found.log_verbosity,
     )
 
 

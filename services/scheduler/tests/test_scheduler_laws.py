@@ -14,17 +14,22 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from hami_scheduler.decide.filter import filter_nodes
-from hami_scheduler.decide.memo import Memo
+from hami_scheduler.bind.fences import find_outcomes
+from hami_scheduler.bind.locking import NodeLocks
+from hami_scheduler.errors import BindError
+from hami_scheduler.search.cache import Memo
+from hami_scheduler.search.filter import filter_nodes
+from hami_scheduler.serve.background.leader import Term
+from hami_scheduler.serve.background.takeover import Takeover
 from hami_scheduler.serve.bind import bind_pod
 from hami_scheduler.serve.context import Clock, Context, Settings
-from hami_scheduler.serve.errors import BindError
 from hami_scheduler.serve.filter import FilterAnswer, filter_pod
 from hami_scheduler.state.cluster import Cluster
 from hami_scheduler.state.reservation import RESERVATION_SECONDS, Stage
+from hamicommon.model import Object
 from hamicommon.wire import keys
 
-from .support.builders import NOW, Object, a_container, a_device, a_node, a_pod, a_request, vendors
+from .support.builders import NOW, a_container, a_device, a_node, a_pod, a_request, promise_of, vendors
 from .support.hypothesis_profiles import profile
 from .support.reference import Ask, Card, Held, fits, fullness, peak, placements, takes, usage
 from .support.scripted_api import ANSWERS, ScriptedApi
@@ -60,25 +65,50 @@ class Told(Cluster):
         """Know nothing."""
         super().__init__(vendors(), lambda _kind, _name, _problem: None)
         self.pods: dict[str, Held] = {}
+        self.read: dict[str, Held] = {}
+        """What was read beside the watch. It is reserved until the watch reports it."""
 
-    def put_pod(self, pod: Any) -> None:
+    def put_read(self, pod: Any) -> None:
+        """Note a bound Pod as it was when it was read."""
+        super().put_read(pod)
+        uid = pod["metadata"]["uid"]
+        if pod["spec"].get("nodeName"):
+            self.read[uid] = held_by(pod)
+        if uid in self.reservations:
+            self.pods.pop(uid, None)
+
+    def put_pod(self, pod: Any, now: float | None = None) -> None:
         """Note a bound Pod for as long as it has not ended."""
-        super().put_pod(pod)
+        super().put_pod(pod, now)
         uid = pod["metadata"]["uid"]
         if pod["status"]["phase"] in {"Succeeded", "Failed"}:
             self.pods.pop(uid, None)
         elif pod["spec"].get("nodeName"):
             self.pods[uid] = held_by(pod)
 
-    def drop_pod(self, pod: Any) -> None:
+    def drop_pod(self, pod: Any, now: float | None = None) -> None:
         """Forget it."""
-        super().drop_pod(pod)
+        super().drop_pod(pod, now)
         self.pods.pop(pod["metadata"]["uid"], None)
 
     def replace_pods(self, pods: list[Object], now: float) -> None:
         """Forget all but these."""
         self.pods.clear()
         super().replace_pods(pods, now)
+
+
+class Leading:
+    """A replica that leads."""
+
+    TERM = Term("here")
+
+    def blocked(self) -> str | None:
+        """Nothing stands in the way."""
+        return None
+
+    def term(self) -> Term:
+        """The same all the time."""
+        return self.TERM
 
 
 class History(RuleBasedStateMachine):
@@ -96,7 +126,6 @@ class History(RuleBasedStateMachine):
         """Every Pod ever created, as kube-scheduler first saw it."""
         self.answers: dict[str, str] = {}
         self.binds: set[asyncio.Task[None]] = set()
-        self.sent_at: dict[int, float] = {}
         for name in NAMES:
             self.put_node(name)
         self.start()
@@ -122,8 +151,8 @@ class History(RuleBasedStateMachine):
         apps = [part for kind, part in parts if kind == "app"] or [a_container("idle")]
         inits = [part for kind, part in parts if kind != "app"]
         pod = a_pod(name, *apps, inits=inits, namespace=namespace, uid=f"u{self.created}")
-        self.asked[f"u{self.created}"] = copy.deepcopy(pod)
         self.api.put("pods", pod)
+        self.asked[f"u{self.created}"] = copy.deepcopy(pod)
 
     @precondition(lambda self: self.asked)
     @rule(which=index, one_is_left_out=st.booleans())
@@ -131,12 +160,10 @@ class History(RuleBasedStateMachine):
         """kube-scheduler asks about a Pod, perhaps late, and perhaps not about every Node."""
         uid = self.some(self.asked, which)
         names = NAMES[1:] if one_is_left_out else NAMES
-        held = self.cluster.reservations.get(uid)
-        may_repeat = held is not None and not held.is_certain
         answer: FilterAnswer = self.loop.run_until_complete(filter_pod(self.context, self.asked[uid], names, None))
         if answer.node_names:
             (self.answers[uid],) = answer.node_names
-        if not answer.error and not (may_repeat and answer.node_names):
+        if not answer.error:
             self.judge(uid, names, answer)
 
     @precondition(lambda self: self.asked)
@@ -166,7 +193,6 @@ class History(RuleBasedStateMachine):
     def answer_bind(self, which: int, answer: str) -> None:
         """The API server gets to a Binding."""
         writing = self.api.writing.pop(which % len(self.api.writing))
-        self.sent_at[id(writing.plan)] = self.steady
         writing.answer.set_result(answer)
         self.pump()
 
@@ -174,9 +200,9 @@ class History(RuleBasedStateMachine):
     @rule(which=index, is_made=st.booleans())
     def arrive(self, which: int, is_made: bool) -> None:
         """A Binding that nobody waits for any more is made after all, or is not."""
-        plan = self.api.on_their_way.pop(which % len(self.api.on_their_way))
+        late = self.api.on_their_way.pop(which % len(self.api.on_their_way))
         if is_made:
-            self.api.apply(plan)
+            self.api.apply(*late)
 
     @rule(which=index, event=st.sampled_from(["Running", "Succeeded", "Failed", "inits", "terminating"]))
     def change(self, which: int, event: str) -> None:
@@ -242,11 +268,12 @@ class History(RuleBasedStateMachine):
 
     @rule(is_made=st.booleans())
     def restart(self, is_made: bool) -> None:
-        """The scheduler dies, its requests with it, and another one begins from lists."""
-        plans = [*self.api.on_their_way, *(writing.plan for writing in self.api.writing)]
+        """The scheduler dies and another one takes over; requests of the first arrive before that, or ever after."""
+        self.api.on_their_way += [(writing.plan, writing.version) for writing in self.api.writing]
+        self.api.is_away = False
         self.stop()
-        for plan in plans if is_made else ():
-            self.api.apply(plan)
+        for late in self.api.on_their_way if is_made else ():
+            self.api.apply(*late)
         self.start()
 
     @rule(name=st.sampled_from(NAMES))
@@ -276,12 +303,9 @@ class History(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([1.0, 30.0, 61.0]))
     def wait(self, seconds: float) -> None:
-        """Time passes; no API server makes a Binding a minute after it was sent."""
+        """Time passes, and settles nothing."""
         self.steady += seconds
         self.wall += timedelta(seconds=seconds)
-        self.api.on_their_way = [
-            plan for plan in self.api.on_their_way if self.steady - self.sent_at[id(plan)] < RESERVATION_SECONDS
-        ]
         self.cluster.expire(self.steady)
 
     @rule(hours=st.sampled_from([-25, 25]))
@@ -293,6 +317,14 @@ class History(RuleBasedStateMachine):
     def come_or_go(self) -> None:
         """The API server does not answer reads for a while."""
         self.api.is_away = not self.api.is_away
+
+    @rule(is_read_only=st.booleans())
+    def settle(self, is_read_only: bool) -> None:
+        """The scheduler finds out about its unanswered Bindings, if it gets an answer."""
+        self.api.is_read_only = is_read_only
+        for _ in self.cluster.reservations.in_doubt()[CALLS_A_STEP // 2 :]:
+            return
+        self.loop.run_until_complete(find_outcomes(self.cluster, self.context.api, self.context.marks))
 
     @rule()
     def wake(self) -> None:
@@ -308,7 +340,7 @@ class History(RuleBasedStateMachine):
         for name in self.told_nodes:
             taken = usage(known, name)
             for uuid in HARDWARE[name]:
-                found = self.cluster.ledger.promise(name, uuid)
+                found = promise_of(self.cluster.ledger, name, uuid)
                 assert taken.get(uuid, (0, 0, 0)) == (found.replicas, found.memory_mib, found.core_percent)
         assert 0 == self.cluster.recount()
 
@@ -347,12 +379,12 @@ class History(RuleBasedStateMachine):
             request, snapshot = a_request(pod), self.cluster.view
             result = filter_nodes(request, NAMES, snapshot, explain_all=True)
             known = self.known()
-            assert self.solved(asks, "default", NAMES, known) == [n for n in NAMES if n not in result.misfits]
+            assert self.solved(asks, "default", NAMES, known) == [n for n in NAMES if n not in result.refusal.misfits]
             if result.node is not None:
-                self.check_best(result.node, [n for n in NAMES if n not in result.misfits], known)
+                self.check_best(result.node, [n for n in NAMES if n not in result.refusal.misfits], known)
             else:
-                again = self.memo.filter_nodes(request, NAMES, snapshot)
-                assert result.failed_nodes == again.failed_nodes
+                again = filter_nodes(request, NAMES, snapshot, search=self.memo.search(request, snapshot))
+                assert result.refusal.failed_nodes == again.refusal.failed_nodes
 
     @invariant()
     def requests_are_few(self) -> None:
@@ -406,8 +438,11 @@ class History(RuleBasedStateMachine):
             grant = reserved.grant
             kinds = [kind for kind, _ in containers_of(self.asked[grant.uid.split(" ")[0]])]
             shares = [tuple((s.uuid, s.memory_mib, s.core_percent) for s in c) for c in grant.shares["NVIDIA"]]
+            read = self.cluster.read.get(grant.uid) if reserved.stage is Stage.WRITTEN else None
+            are_done = read is not None and read.inits_are_done
             if grant.uid != without:
-                found.append(Held(grant.node, grant.namespace, tuple(zip(kinds, shares, strict=True))))
+                containers = tuple(zip(kinds, shares, strict=True))
+                found.append(Held(grant.node, grant.namespace, containers, inits_are_done=are_done))
         return found
 
     def deliver(self, place: int, times: int = 1) -> None:
@@ -449,11 +484,18 @@ class History(RuleBasedStateMachine):
         """Begin a scheduler's life."""
         self.cluster, self.memo = Told(), Memo()
         api: Any = self.api
-        locks: Any = None
+        locks = NodeLocks(api, lambda: self.wall, timedelta(minutes=5))
         clock = Clock(lambda: self.wall, lambda: self.steady)
         self.context = Context(self.cluster, api, locks, clock, Settings(), lambda: None)
         for kind in ("nodes", "quotas", "pods"):
             self.relist(kind)
+        self.api.is_read_only = False
+        readiness: Any = Leading()
+        takeover = Takeover(api, readiness, lambda: self.cluster, self.context.marks)
+        self.loop.run_until_complete(takeover._take_over(Leading.TERM))
+        assert takeover.blocked() is None
+        assert not takeover.unfenced_count
+        self.api.calls = 0
 
     def stop(self) -> None:
         """End it, with whatever it was doing."""
@@ -466,7 +508,6 @@ class History(RuleBasedStateMachine):
         self.loop.run_until_complete(ended())
         self.binds.clear()
         self.api.writing.clear()
-        self.api.on_their_way.clear()
 
     def pump(self) -> None:
         """Let binds go on until all of them wait for the API server or have ended."""

@@ -13,17 +13,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hami_scheduler.decide.bind_plan import node_label, plan_bind, promise
-from hami_scheduler.decide.bulk_reasons import bulk_reasons
-from hami_scheduler.decide.filter import filter_nodes
-from hami_scheduler.decide.node_rating import rating
-from hami_scheduler.decide.place_pod import Placement, try_node
-from hami_scheduler.decide.prefilter import possible_nodes
+from hami_scheduler.bind.plan import node_label, plan_bind
+from hami_scheduler.search.bulk_reasons import bulk_reasons
+from hami_scheduler.search.filter import filter_nodes
+from hami_scheduler.search.node_rating import rating
+from hami_scheduler.search.place_pod import try_node
+from hami_scheduler.search.placement import Placement, grant_of
+from hami_scheduler.search.prefilter import possible_nodes
 from hami_scheduler.state.cluster import Cluster
-from hami_scheduler.values.inventory import NodeInventory, count_resource
+from hami_scheduler.values.inventory import NodeInventory, read_inventory
 from hami_scheduler.values.reasons import Misfit
-from hamicommon.quantity import INT32_MAX, parse_quantity
 from hamicommon.wire import keys
+from hamicommon.wire.quantity import INT32_MAX, parse_quantity
 
 from .support.builders import promises, vendors
 from .support.hami_vectors import (
@@ -34,6 +35,7 @@ from .support.hami_vectors import (
     cases,
     cluster_of,
     is_ours_by_quota,
+    kubelet_refuses,
     other_chips,
     request_of,
     says,
@@ -263,11 +265,25 @@ def test_devices_are_offered_while_the_kubelet_offers_them_whoever_was_asked(cas
 
     for node in case["nodes"]:
         keys_left_out = unanswered(node, config)
-        asked = [frame for frame in vendors(config) if frame.vendor.register_key in keys_left_out]
-        for frame in asked:
+        asked = [rules for rules in vendors(config) if rules.vendor.register_key in keys_left_out]
+        for rules in asked:
             entry = cluster.ledger.node(node["metadata"]["name"])
-            offered = bool(entry and entry.inventory.devices_of(frame.key))
-            assert offered is (count_resource(node, frame) > 0)
+            offered = bool(entry and entry.inventory.devices_of(rules.key))
+            replicas = read_inventory(node, (rules,))[0].replicas or {}
+            assert offered is (replicas.get(rules.kubelet_resources[0], 0) > 0)
+
+
+@pytest.mark.parametrize("case", by_name(DECIDED))
+def test_kubelet_has_the_last_word_where_hami_says_that_a_pod_fits(case: Case) -> None:
+    """A Node refuses, too, if its kubelet would; nothing else changes because kubelets are counted."""
+    cluster = cluster_of(case, counts_kubelets=True)
+    request, view = request_of(case, cluster), cluster.view
+    for name, devices_say in tried(case).found.items():
+        found = try_node(request, name, view.ledger, view.allowances(request))
+        if kubelet_refuses(case, name, request.constraints):
+            assert isinstance(found, Misfit)
+        else:
+            assert (name, devices_say) == (name, found)
 
 
 @pytest.mark.parametrize("case", by_name(DECIDED))
@@ -279,7 +295,7 @@ def test_annotations_of_the_bind_are_what_hami_patches(case: Case) -> None:
         if is_ours(case, name) or is_unstable(case, name):
             continue
         assert isinstance(found, Placement)
-        grant = promise(request, tried(case).inventory(name), found, UNIX_NANOSECONDS)
+        grant = grant_of(request, tried(case).inventory(name), found, UNIX_NANOSECONDS)
         annotations = plan_bind(grant, cluster.vendors, 1).annotations
         written = {key: text for key, text in annotations.items() if key not in WRITTEN_AT_BIND}
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from hami_scheduler.values.request import read_containers
-from hamicommon.quantity import INT32_MAX, QuantityError, parse_quantity
-from hamicommon.vendor import Vendor
+from hamicommon.pod.reading import read_pod
+from hamicommon.vendors.description import Vendor
+from hamicommon.wire.quantity import INT32_MAX, QuantityError, parse_quantity
 
 from .support.builders import vendors
 from .support.hami_vectors import Case, by_name, cases
@@ -16,7 +16,7 @@ from .support.hami_vectors import Case, by_name, cases
 Asked = dict[str, tuple[int, int, int | None, int]]
 """By vendor: count, MiB or parts, percent if it decides, cores."""
 REQUESTS = cases("requests")
-VENDORS = {frame.key: frame.vendor for frame in vendors()}
+VENDORS = {rules.key: rules.vendor for rules in vendors()}
 
 
 def requested(case: Case) -> list[Asked]:
@@ -26,7 +26,7 @@ def requested(case: Case) -> list[Asked]:
             r.vendor: (r.count, r.profile_size or r.memory_mib, r.memory_percent, r.core_percent)
             for r in container.requests
         }
-        for container in read_containers(case["pod"], vendors(case["config"]))
+        for container in read_pod(case["pod"], vendors(case["config"])).containers
     ]
 
 

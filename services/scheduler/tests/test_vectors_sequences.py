@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from hami_scheduler.decide.bind_plan import plan_bind
+from hami_scheduler.bind.plan import plan_bind
 from hami_scheduler.serve.filter import FilterAnswer, filter_pod
 from hami_scheduler.values.reasons import Reason
 from hami_scheduler.values.request import read_request
-from hami_scheduler.values.vendor import VendorFrame
+from hami_scheduler.values.vendor import VendorRules
 from hamicommon.model import PodShares
 from hamicommon.wire import keys
 from hamicommon.wire.pod_devices import decode_pod_devices
@@ -126,9 +126,9 @@ class Run:
 
     def _shares(self, annotations: dict[str, str]) -> dict[str, PodShares]:
         return {
-            frame.key: decode_pod_devices(annotations[frame.vendor.allocated_key])
-            for frame in self.cluster.vendors
-            if frame.vendor.allocated_key in annotations
+            rules.key: decode_pod_devices(annotations[rules.vendor.allocated_key])
+            for rules in self.cluster.vendors
+            if rules.vendor.allocated_key in annotations
         }
 
     def _end(self, ref: str, event: str) -> None:
@@ -176,14 +176,14 @@ class Run:
         ours = {(use.namespace, use.resource): use for use in self.cluster.quotas.uses()}
         for namespace, resources in quota.items():
             self._note(namespace, is_same=True)
-            for frame in self.cluster.vendors:
-                for resource, column, unit in _limited(frame):
+            for rules in self.cluster.vendors:
+                for resource, column, unit in _limited(rules):
                     if resource not in resources:
                         continue
                     used, limit = resources[resource]
                     found = ours.get((namespace, resource))
-                    assert used == self._held(namespace, frame.key, column, as_hami=True)
-                    ours_used = self._held(namespace, frame.key, column, as_hami=False)
+                    assert used == self._held(namespace, rules.key, column, as_hami=True)
+                    ours_used = self._held(namespace, rules.key, column, as_hami=False)
                     assert ours_used == (found.used if found else 0)
                     if ours_used != used:
                         self._note(namespace, is_same=False)
@@ -194,9 +194,9 @@ class Run:
         return sum(amounts[column] for each in sums for amounts in each.values())
 
 
-def _limited(frame: VendorFrame) -> tuple[tuple[str, int, int], ...]:
+def _limited(rules: VendorRules) -> tuple[tuple[str, int, int], ...]:
     """Return the resources a quota limits, the column of sums that it limits, and MiB per unit of a limit on memory."""
-    vendor = frame.vendor
+    vendor = rules.vendor
     return (vendor.memory_resource_name, 1, vendor.memory_factor), (vendor.core_resource_name, 2, 1)
 
 

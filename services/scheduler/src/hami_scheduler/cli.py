@@ -3,7 +3,7 @@ The commands `hami-scheduler explain`, `simulate` and `snapshot`, for a live sch
 
 Exit codes: 0 if every Pod has or would get a Node, 1 if one would not, 2 if that is unknown; then one line on stderr
 says why. Must never change anything in the cluster. Neighbours: `http` answers for a live scheduler, `report` answers
-here for a snapshot, `hamicommon.explanation` lays out.
+here for a snapshot, `hamicommon.cli.explanation` lays out.
 """
 
 import argparse
@@ -33,14 +33,15 @@ from hami_scheduler.explain.offline import (
 )
 from hami_scheduler.explain.remedies import Question, as_new
 from hami_scheduler.explain.report import explain, finish, shape, simulate
+from hami_scheduler.rules.vendors import vendor_rules
 from hami_scheduler.serve.kube.api import objects
-from hami_scheduler.values.request import Policies
-from hami_scheduler.values.vendor import VendorFrame
-from hami_scheduler.values.vendors import vendor_frames
-from hamicommon.config import ConfigError, load_device_config
+from hami_scheduler.values.policies import Policies
+from hami_scheduler.values.vendor import VendorRules
+from hamicommon.cli.explanation import page
+from hamicommon.cli.manifests import documents, pods_of, with_namespace
+from hamicommon.config.device_config import ConfigError, load_device_config
 from hamicommon.errors import HamiError
-from hamicommon.explanation import page
-from hamicommon.manifests import documents, pods_of, with_namespace
+from hamicommon.model import Object
 from hamicommon.runtime.api.kube import Kube
 from hamicommon.wire.errors import DecodeError
 
@@ -50,8 +51,6 @@ _PAPER_COLUMNS = 120
 _ANSWER_SECONDS = 60.0
 
 FITS, FITS_NOT, UNKNOWN = 0, 1, 2
-
-Object = dict[str, Any]
 
 
 class CommandError(HamiError):
@@ -90,7 +89,7 @@ def _explain(options: argparse.Namespace) -> int:
             raise CommandError(f"Pod {options.namespace}/{name} is not in {', '.join(options.snapshot)}")
         vendors, policies = _settings(saved, options)
         try:
-            question = Question.of(pod, vendors, policies)
+            question = Question(pod, vendors, policies)
         except DecodeError as error:
             raise CommandError(f"Pod {options.namespace}/{name}, hami.io/device-scoring-weights: {error}") from error
         report = shape(finish(explain(question, saved.cluster(vendors).view)))
@@ -127,8 +126,8 @@ def _snapshot(options: argparse.Namespace) -> int:
         settings = {DEVICE_CONFIG_KEY: _read(options.device_config_file), **_policy_settings(options)}
     else:
         settings = {**_ask(options.server, "/settings"), **_policy_settings(options)}
-    vendors = vendor_frames(_device_config(settings[DEVICE_CONFIG_KEY], "the device config"))
-    resources = frozenset(name for frame in vendors for name in frame.vendor.resource_names)
+    vendors = vendor_rules(_device_config(settings[DEVICE_CONFIG_KEY], "the device config"))
+    resources = frozenset(name for rules in vendors for name in rules.vendor.resource_names)
     found = asyncio.run(_objects(options.kubeconfig))
     sys.stdout.buffer.write(orjson.dumps(listed((pruned(item, resources) for item in found), settings)) + b"\n")
     return FITS
@@ -179,7 +178,7 @@ def _saved(files: Sequence[str]) -> Saved:
     return saved
 
 
-def _settings(saved: Saved, options: argparse.Namespace) -> tuple[tuple[VendorFrame, ...], Policies]:
+def _settings(saved: Saved, options: argparse.Namespace) -> tuple[tuple[VendorRules, ...], Policies]:
     """Return the vendors and policies: from flags, else from the snapshot."""
     text, source = saved.settings.get(DEVICE_CONFIG_KEY), "the snapshot's device config"
     if options.device_config_file:
@@ -188,7 +187,7 @@ def _settings(saved: Saved, options: argparse.Namespace) -> tuple[tuple[VendorFr
         raise CommandError("the snapshot has no device config; give --device-config-file")
     settings = {**saved.settings, **_policy_settings(options)}
     policies = Policies.named(settings.get(NODE_POLICY_KEY), settings.get(DEVICE_POLICY_KEY))
-    return vendor_frames(_device_config(text, source)), policies
+    return vendor_rules(_device_config(text, source)), policies
 
 
 def _device_config(text: str, source: str) -> Any:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import structlog
@@ -20,24 +21,33 @@ import uvloop
 from prometheus_client import CollectorRegistry
 
 from hami_scheduler import __version__, cli
+from hami_scheduler.bind.fences import Marks
+from hami_scheduler.bind.locking import NodeLocks
 from hami_scheduler.config import DEVICE_SERIES_LIMIT, NAME, Config, left_out, read_config
 from hami_scheduler.explain.offline import DEVICE_CONFIG_KEY, DEVICE_POLICY_KEY, NODE_POLICY_KEY
 from hami_scheduler.serve.background import periodic
 from hami_scheduler.serve.background.cluster_feed import ClusterFeed
 from hami_scheduler.serve.background.node_resources import NodeResources
 from hami_scheduler.serve.background.readiness import Readiness
+from hami_scheduler.serve.background.takeover import Takeover
 from hami_scheduler.serve.context import Clock, Context, Settings
 from hami_scheduler.serve.explainer import Explainer
 from hami_scheduler.serve.kube.api import KubeApi
-from hami_scheduler.serve.listen import listeners
-from hami_scheduler.serve.listen.metrics import ClusterCollector, Observed, Problems, Refused, woken_pods
-from hami_scheduler.serve.locking import NodeLocks
+from hami_scheduler.serve.listen.http import BODY_LIMIT_BYTES, Application, add_explanations, add_verbs
+from hami_scheduler.serve.listen.metrics import ClusterCollector, Counters, Observed, verb_times
 from hami_scheduler.values.inventory import Problem
-from hamicommon.config import ConfigError
+from hamicommon.config.device_config import ConfigError
 from hamicommon.runtime.api.api_metrics import ApiMetrics
 from hamicommon.runtime.api.kube import Kube
+from hamicommon.runtime.api.reviews import may_get
 from hamicommon.runtime.program import garbage, logs, process
 from hamicommon.runtime.program.device_config import DeviceConfigFile
+from hamicommon.runtime.serving.access import Access
+from hamicommon.runtime.serving.http import ServeError, application, serve
+from hamicommon.runtime.serving.tls import FileCertificate
+
+_BODIES_BYTES = 3 * BODY_LIMIT_BYTES
+"""Of bodies of kube-scheduler that may be on their way together; it asks about one Pod at a time."""
 
 logger = structlog.get_logger()
 
@@ -50,7 +60,7 @@ def main() -> int:
         config = read_config(sys.argv[1:], os.environ, socket.gethostname())
     except ConfigError as error:
         return process.refuse(NAME, error)
-    logs.configure(config.verbosity)
+    logs.configure(config.log_verbosity)
     return process.run(lambda: run(config), NAME, uvloop.new_event_loop)
 
 
@@ -86,21 +96,33 @@ class Service:
         self.config = config
         self._devices = devices
         self._registry = registry
-        self._problems = Problems(registry)
-        self._woken = woken_pods(registry)
+        self._kube = kube
+        self._counters = Counters(registry)
         self.api = KubeApi(kube, config.scheduler_name or NAME, _now)
-        locks = NodeLocks(self.api, _now, timedelta(seconds=config.node_lock_timeout_seconds))
-        self._resources = NodeResources(self.api, lambda: (frame.vendor for frame in self.feed.cluster.vendors))
-        self.feed = ClusterFeed(config, kube, devices, locks, self._resources, self._report)
+        marks = Marks()
         self.readiness = Readiness(config, kube, lambda: self.feed.reflectors)
+        self.takeover = Takeover(self.api, self.readiness, lambda: self.feed.cluster, marks)
+        locks = NodeLocks(
+            self.api,
+            _now,
+            timedelta(seconds=config.node_lock_timeout_seconds),
+            config.scheduler_name,
+            self.takeover.confirm,
+        )
+        self._resources = NodeResources(self.api, lambda: (rules.vendor for rules in self.feed.cluster.vendors))
+        self.feed = ClusterFeed(config, kube, devices, locks, self._resources, self._report)
         self.context = Context(
             self.feed.cluster,
             self.api,
             locks,
             Clock(_now, time.monotonic),
             Settings(config.policies, config.prioritizes, config.lock_wait_seconds, config.wire_version),
-            self.readiness.blocked,
-            Refused(registry).count,
+            self.takeover.blocked,
+            self.takeover.blocked_for,
+            self.takeover.confirm,
+            lambda: self.takeover.term,
+            marks,
+            self._counters.refused_filter,
         )
         observed = Observed(
             self.readiness.watch_ages,
@@ -108,6 +130,7 @@ class Service:
             lambda: self.context.sampled_filters,
             self.readiness.is_leader,
             lambda: self.context.waits.now(_now()),
+            lambda: self.takeover.unfenced_count,
         )
         limit = {"always": math.inf, "never": -1, "auto": DEVICE_SERIES_LIMIT}[config.device_metrics]
         registry.register(
@@ -119,21 +142,50 @@ class Service:
 
     async def start(self, stack: AsyncExitStack) -> tuple[int, int | None, int | None]:
         """Listen, and return the ports for kube-scheduler, metrics and people; all drain when *stack* closes."""
-        config, ready = self.config, self.readiness.unsynced
-        explainer = Explainer(
+        config = self.config
+        new_app = partial(
+            application,
+            NAME,
+            __version__,
+            ready=self.takeover.not_ready,
+            registry=self._registry,
+            access=Access(partial(may_get, self._kube, "/metrics")) if config.authenticates_scrapes else None,
+        )
+
+        async def listen(app: Application, message: str, flag: str, address: str, **limits: Any) -> int:
+            server = await serve(app, address, flag=flag, max_connections=config.max_connections, **limits)
+            stack.push_async_callback(server.close)
+            logger.info(message, address=address, port=server.port)
+            return server.port
+
+        verbs = new_app(max_body_bytes=BODY_LIMIT_BYTES)
+        add_verbs(verbs, self.context, verb_times(self._registry))
+        tls = FileCertificate(config.cert_file, config.key_file) if config.cert_file else None
+        for_verbs = await listen(
+            verbs, "Serving kube-scheduler", "--http_bind", config.http_bind, tls=tls, held_bytes=_BODIES_BYTES
+        )
+        for_metrics = for_people = None
+        address = config.metrics_bind_address
+        if address:
+            for_metrics = await listen(new_app(), "Serving metrics", "--metrics-bind-address", address)
+        address = config.explain_bind_address
+        if address:
+            questions = new_app()
+            add_explanations(questions, self._explainer(), self._snapshot_settings)
+            try:
+                for_people = await listen(questions, "Serving explanations", "--explain-bind-address", address)
+            except ServeError as error:  # Scheduling goes on.
+                logger.warning("Explanations are not served", reason=str(error))
+        return for_verbs, for_metrics, for_people
+
+    def _explainer(self) -> Explainer:
+        return Explainer(
             lambda: self.feed.cluster,
             self.api.read_pod,
             self.context.wakeups.candidates,
-            config.policies,
-            self.readiness.blocked,
-            lambda: left_out(config, self._devices.config),
-        )
-        return (
-            await listeners.serve_verbs(config, self.context, self._registry, ready, stack),
-            await listeners.serve_metrics(config.metrics_bind_address, self._registry, ready, stack),
-            await listeners.serve_explanations(
-                config.explain_bind_address, explainer, self._snapshot_settings, self._registry, ready, stack
-            ),
+            self.config.policies,
+            self.takeover.blocked,
+            lambda: left_out(self.config, self._devices.config),
         )
 
     def actors(self) -> list[Coroutine[Any, Any, None]]:
@@ -141,8 +193,9 @@ class Service:
         return [
             self.feed.follow_config(self.context.use),
             *([self.readiness.lease.run()] if self.readiness.lease else []),
+            self.takeover.run(),
             self.api.write_events(),
-            *periodic.jobs(self.context, self._resources, self._woken.inc),
+            *periodic.jobs(self.context, self._resources, self._counters.woken.inc),
             garbage.keep_small(self.feed.synced),
         ]
 
@@ -157,7 +210,7 @@ class Service:
 
     def _report(self, kind: str, name: str, problem: Problem) -> None:
         """Count and log a part of an object that cannot be used."""
-        self._problems.count(kind, problem.key)
+        self._counters.problems.labels(kind, problem.key).inc()
         logger.warning(
             "Part of an object is not as it should be", kind=kind, name=name, key=problem.key, reason=problem.reason
         )

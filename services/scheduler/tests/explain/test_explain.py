@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hami_scheduler.decide.filter import filter_nodes
 from hami_scheduler.explain.offline import Saved, SnapshotError, pruned
 from hami_scheduler.explain.remedies import Question, as_new
 from hami_scheduler.explain.report import Report, explain, finish, shape, simulate
+from hami_scheduler.search.filter import filter_nodes
 from hami_scheduler.state.cluster import Cluster
-from hami_scheduler.values.request import Policies
-from hamicommon.explanation import page, table
-from hamicommon.manifests import ManifestError, pods_of
+from hami_scheduler.values.policies import Policies
+from hamicommon.cli.explanation import page, table
+from hamicommon.cli.manifests import ManifestError, pods_of
+from hamicommon.model import Object
 
 from ..support.builders import (
     QUOTA,
-    Object,
     a_cluster,
     a_container,
     a_device,
@@ -37,7 +37,7 @@ A100 = a_device("GPU-a", memory_mib=40000, type="NVIDIA A100")
 
 def asked(cluster: Cluster, pod: Object) -> Report:
     """Return the report of *pod*."""
-    return finish(explain(Question.of(pod, cluster.vendors, Policies()), cluster.view))
+    return finish(explain(Question(pod, cluster.vendors, Policies()), cluster.view))
 
 
 def whats(report: Report) -> list[str]:
@@ -428,7 +428,7 @@ def test_snapshot_decides_as_the_cluster_does() -> None:
     cluster_of_all = a_cluster(a_node("n1", a_device()))
     bound = a_pod("b", node="n1", allocated="GPU-a,NVIDIA,9000,0:;", phase="Running")
     cluster_of_all.put_pod(bound)
-    resources = frozenset(name for frame in vendors() for name in frame.vendor.resource_names)
+    resources = frozenset(name for rules in vendors() for name in rules.vendor.resource_names)
     saved = Saved()
     for found in ({**a_node("n1", a_device()), "kind": "Node"}, {**bound, "kind": "Pod"}, QUOTA):
         saved.add({"kind": "List", "items": [pruned(found, resources)]}, "file")

@@ -1,15 +1,14 @@
 """What is told: codes, sentences, and how often."""
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 
-from hami_scheduler.decide.bind_plan import node_label, plain_bind, plan_bind
-from hami_scheduler.decide.filter import FilterResult, filter_nodes
-from hami_scheduler.decide.memo import Memo
-from hami_scheduler.decide.place_pod import UNREGISTERED
+from hami_scheduler.bind.plan import BindPlan, node_label, plan_bind
 from hami_scheduler.explain.wording import (
     EVENT_LIMIT_BYTES,
     Facts,
@@ -20,15 +19,18 @@ from hami_scheduler.explain.wording import (
     short_by,
     summary,
 )
-from hami_scheduler.serve import events
-from hami_scheduler.serve.events import REPEAT_SECONDS, EventBook
+from hami_scheduler.search.cache import Memo
+from hami_scheduler.search.filter import FilterResult, filter_nodes
+from hami_scheduler.search.place_pod import UNREGISTERED
+from hami_scheduler.serve import context
+from hami_scheduler.serve.context import REPEAT_SECONDS, EventBook
 from hami_scheduler.state.cluster import Cluster
 from hami_scheduler.values.grant import Grant
-from hami_scheduler.values.reasons import Misfit, Reason
-from hamicommon.model import Device
+from hami_scheduler.values.reasons import PUBLIC_REASONS, Misfit, Reason
+from hamicommon.model import Device, Object
 
 from ..support.builders import (
-    Object,
+    QUOTA,
     a_cluster,
     a_container,
     a_device,
@@ -36,6 +38,7 @@ from ..support.builders import (
     a_mig_device,
     a_node,
     a_pod,
+    a_register,
     a_request,
     a_share,
     an_inventory,
@@ -60,7 +63,7 @@ def refused(cluster: Cluster, pod: Object, *names: str) -> str:
     request, snapshot = a_request(pod), cluster.view
     result = filter_nodes(request, names, snapshot)
     assert None is result.node
-    return refusal(request, result.misfits, snapshot.ledger, snapshot.allowances(request))
+    return refusal(request, result.refusal.misfits, snapshot.ledger, snapshot.allowances(request))
 
 
 def causes(cluster: Cluster, pod: Object, *names: str) -> str:
@@ -195,6 +198,15 @@ def test_siblings_that_leave_too_little_are_told_so() -> None:
     assert "1 lacks 3000 MiB on any NVIDIA device beside the Pod's other containers" in causes(cluster, pod, "n1")
 
 
+def test_missing_compute_is_that_of_the_container_that_asks_for_most() -> None:
+    """Whichever of them asks for more memory, and perhaps for no compute at all."""
+    cluster = a_cluster(a_node("n1", a_device(memory_mib=16000)))
+    compute = a_container("a", gpu=1, gpumem=500, gpucores=60), a_container("b", gpu=1, gpumem=500, gpucores=60)
+    pod = a_pod("p", *compute, a_container("c", gpu=1, gpumem=4000))
+
+    assert "1 lacks 60 % compute on any NVIDIA device beside the Pod's other containers" in causes(cluster, pod, "n1")
+
+
 def test_numa_and_quota_are_told_with_what_they_are_about() -> None:
     """Devices apart, and what the namespace may still take."""
     apart = a_cluster(a_node("n1", a_device("GPU-a", numa=0), a_device("GPU-b", numa=1)))
@@ -235,7 +247,7 @@ def test_refusal_fits_into_an_event() -> None:
 
 def test_rare_causes_are_counted_together() -> None:
     """A sentence of many causes is one nobody reads."""
-    misfits = {f"n{rank}": Misfit.of_node(reason) for rank, reason in enumerate(list(Reason)[:9])}
+    misfits = {f"n{rank}": Misfit.of_node(reason) for rank, reason in enumerate(PUBLIC_REASONS[:9])}
     cluster = a_cluster()
     request = a_request()
 
@@ -256,12 +268,12 @@ def test_choice_names_containers_devices_and_amounts() -> None:
 
 def test_request_is_described_as_it_was_made() -> None:
     """A percentage stays one, whole compute is no more than that, and what is not asked is not told."""
-    [frame] = [frame for frame in vendors() if frame.key == "NVIDIA"]
+    [rules] = [rules for rules in vendors() if rules.key == "NVIDIA"]
 
     assert "1 NVIDIA device with 50 % of the memory and 100 % compute" == describe(
-        asks(0, 150, memory_percent=50), frame
+        asks(0, 150, memory_percent=50), rules
     )
-    assert "2 NVIDIA devices with 3000 MiB each" == describe(asks(3000, count=2), frame)
+    assert "2 NVIDIA devices with 3000 MiB each" == describe(asks(3000, count=2), rules)
 
 
 @pytest.mark.parametrize("case", by_name(DECIDED))
@@ -307,7 +319,7 @@ def test_refusal_of_one_kind_becomes_an_event_once_in_a_while() -> None:
 
 def test_book_forgets_the_oldest_pods(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pods that never run do not fill the memory."""
-    monkeypatch.setattr(events, "_PODS_REMEMBERED", 2)
+    monkeypatch.setattr(context, "_PODS_REMEMBERED", 2)
     book = EventBook()
     for uid in ("a", "b", "c"):
         book.is_news(uid, "memory", 0.0)
@@ -322,7 +334,8 @@ def test_refusals_of_the_kinds_used_last_are_remembered() -> None:
 
     def failed_nodes(name: str, gpumem: int) -> object:
         """Return the answer about a Pod that fits nowhere."""
-        return memo.filter_nodes(a_request(a_pod(name, a_container(gpu=1, gpumem=gpumem))), ["n1"], view).failed_nodes
+        request = a_request(a_pod(name, a_container(gpu=1, gpumem=gpumem)))
+        return filter_nodes(request, ["n1"], view, search=memo.search(request, view)).refusal.failed_nodes
 
     first = failed_nodes("p", 11)
     assert first is failed_nodes("other-pod", 11)
@@ -337,7 +350,7 @@ def test_bind_carries_the_uid_and_every_annotation() -> None:
     plan = plan_bind(a_grant("u1", "n1"), vendors(), 1700000000)
 
     assert "/api/v1/namespaces/default/pods/pod-u1/binding" == plan.path
-    assert "u1" == plan.binding["metadata"]["uid"]
+    assert "u1" == plan.binding("7")["metadata"]["uid"]
     assert {
         "hami.io/vgpu-node": "n1",
         "hami.io/vgpu-time": "1700000000",
@@ -345,7 +358,7 @@ def test_bind_carries_the_uid_and_every_annotation() -> None:
         "hami.io/bind-time": "1700000000",
         "hami.io/vgpu-devices-allocated": "GPU-a,NVIDIA,1000,0:;",
         "hami.io/vgpu-devices-to-allocate": "GPU-a,NVIDIA,1000,0:;",
-    } == plan.binding["metadata"]["annotations"]
+    } == plan.binding("7")["metadata"]["annotations"]
 
 
 def test_bind_is_done_by_the_same_grant_on_the_same_pod() -> None:
@@ -358,7 +371,7 @@ def test_bind_is_done_by_the_same_grant_on_the_same_pod() -> None:
     assert not plan.is_done_by(a_pod(node="n2", allocated="GPU-a,NVIDIA,1000,0:;"))
     assert not plan.is_done_by(a_pod(node="n1", allocated="GPU-b,NVIDIA,1000,0:;"))
     assert not plan.is_done_by(a_pod(node="n1", allocated="GPU-a,NVIDIA,1000,0:;", uid="other"))
-    assert plain_bind("", "default", "p", "n1").is_done_by(a_pod(node="n1"))
+    assert BindPlan("", "default", "p", "n1", {}).is_done_by(a_pod(node="n1"))
 
 
 def test_bind_is_possible_while_the_same_pod_is_unbound() -> None:
@@ -391,9 +404,9 @@ def test_refusal_of_a_pod_that_asks_for_nothing_has_no_numbers() -> None:
 
 def test_bind_says_nothing_of_vendors_that_were_not_asked() -> None:
     """One vendor's devices, one vendor's annotations; a vendor without a queue gets no queue."""
-    frame = vendors()[0]
-    other = replace(frame, vendor=replace(frame.vendor, key="Other", allocated_key="hami.io/other-allocated"))
-    queueless = replace(frame, vendor=replace(frame.vendor, to_allocate_key=""))
+    rules = vendors()[0]
+    other = replace(rules, vendor=replace(rules.vendor, key="Other", allocated_key="hami.io/other-allocated"))
+    queueless = replace(rules, vendor=replace(rules.vendor, to_allocate_key=""))
 
     annotations = plan_bind(a_grant("u1", "n1", a_share()), (queueless, other), 1).annotations
 
@@ -407,3 +420,108 @@ def test_cause_is_what_comes_closest_to_fitting() -> None:
     assert Reason.MEMORY is Misfit(((Reason.TYPE, 6), (Reason.MEMORY, 1), (Reason.CORDONED, 1)), 8).cause
     assert Reason.NUMA is Misfit(((Reason.COUNT, 1), (Reason.NUMA, 1)), 2).cause
     assert list(Reason) == [Misfit.of_node(reason).cause for reason in Reason]
+
+
+def dcus(count: int, memory_mib: int = 16384) -> list[Device]:
+    """Return *count* DCUs."""
+    return [
+        a_device(f"DCU-{number}", vendor="DCU", type="DCU", mode="", index=number, memory_mib=memory_mib)
+        for number in range(count)
+    ]
+
+
+def of_two_vendors(
+    gpus: list[Device], others: list[Device], *, gpu: int = 1, gpumem: int = 1000, dcu: int = 1, quota: bool = False
+) -> tuple[str, str, str]:
+    """Return why a Node with these devices refuses a container that asks both: as a cause, a sentence, and in codes."""
+    node = a_node("n1", *gpus, hami_io__node_dcu_register=a_register(*others))
+    node["status"]["allocatable"]["hygon.com/dcunum"] = "80"
+    cluster = a_cluster(node)
+    if quota:
+        cluster.quotas.put(QUOTA)
+    amounts = {"nvidia.com/gpu": gpu, "nvidia.com/gpumem": gpumem, "hygon.com/dcunum": dcu, "hygon.com/dcumem": 500}
+    container = {"name": "c", "resources": {"limits": {key: str(value) for key, value in amounts.items()}}}
+    request, view = a_request(a_pod("p", container)), cluster.view
+    misfit = filter_nodes(request, ["n1"], view).refusal.misfits["n1"]
+    facts = Facts(request, view.ledger, view.allowances(request))
+    return summary(request, {"n1": misfit}, facts), node_sentence("n1", misfit, facts), misfit.text
+
+
+TWO = {
+    "no-gpu": (
+        partial(of_two_vendors, [], dcus(8)),
+        "has fewer NVIDIA devices than the 1 asked",
+        "has fewer NVIDIA devices than the 1 asked",
+        "NodeInsufficientDevice",
+    ),
+    "few-gpus-more-dcus-asked": (
+        partial(of_two_vendors, [a_device()], dcus(8), gpu=2, dcu=4),
+        "has fewer NVIDIA devices than the 2 asked",
+        "has fewer NVIDIA devices than the 2 asked",
+        "NodeInsufficientDevice",
+    ),
+    "no-dcu": (
+        partial(of_two_vendors, [a_device()], []),
+        "has fewer DCU devices than the 1 asked",
+        "has fewer DCU devices than the 1 asked",
+        "NodeInsufficientDevice",
+    ),
+    "sick-dcus": (
+        partial(of_two_vendors, [a_device()], [replace(dcus(1)[0], healthy=False)]),
+        "has no healthy DCU device",
+        "1 of 1 DCU device has failed",
+        "1/1 CardNotHealth",
+    ),
+    "small-dcu": (
+        partial(of_two_vendors, [a_device()], dcus(1, memory_mib=400)),
+        "lacks 500 MiB on any DCU device (best has 400)",
+        "1 of 1 DCU device lacks 500 MiB (best has 400)",
+        "1/1 CardInsufficientMemory",
+    ),
+    "both": (
+        partial(of_two_vendors, [a_device(memory_mib=900)], []),
+        "lacks 1000 MiB on any NVIDIA device (best has 900)",
+        "1 of 1 NVIDIA device lacks 1000 MiB (best has 900); has fewer DCU devices than the 1 asked",
+        "1/1 CardInsufficientMemory, NodeInsufficientDevice",
+    ),
+    "both-and-a-quota": (
+        partial(of_two_vendors, [a_device()], [], gpumem=6000, quota=True),
+        "would exceed the namespace's quota (5000 MiB left)",
+        "1 of 1 NVIDIA device would exceed the namespace's quota (5000 MiB left); "
+        "has fewer DCU devices than the 1 asked",
+        "1/1 ResourceQuotaNotFit, NodeInsufficientDevice",
+    ),
+    "both-and-a-quota-for-two": (
+        partial(of_two_vendors, [a_device("GPU-a"), a_device("GPU-b")], [], gpu=2, gpumem=3000, quota=True),
+        "has fewer NVIDIA devices with room than the 2 asked (best has 1)",
+        "1 of 2 NVIDIA devices has room, but 2 are asked, 1 would exceed the namespace's quota (5000 MiB left); "
+        "has fewer DCU devices than the 1 asked",
+        "1/2 AllocatedCardsInsufficientRequest, 1/2 ResourceQuotaNotFit, NodeInsufficientDevice",
+    ),
+}
+
+
+@pytest.mark.parametrize(("said", "cause", "sentence", "codes"), TWO.values(), ids=TWO)
+def test_a_refusal_names_the_vendor_that_refuses(
+    said: Callable[[], tuple[str, str, str]], cause: str, sentence: str, codes: str
+) -> None:
+    """A container asks devices of two vendors: each that refuses is named with its own numbers, the other is not."""
+    assert (f"0 of 1 nodes: 1 {cause}", sentence, codes) == said()
+
+
+def test_nodes_that_lack_another_vendor_are_counted_apart() -> None:
+    """Equal reasons of two vendors are two causes."""
+    nodes = [
+        a_node("g1", a_device("GPU-1")),
+        a_node("g2", a_device("GPU-2")),
+        a_node("d1", hami_io__node_dcu_register=a_register(*dcus(1))),
+    ]
+    for node in nodes:
+        node["status"]["allocatable"]["hygon.com/dcunum"] = "80"
+    limits = {"nvidia.com/gpu": "1", "hygon.com/dcunum": "1"}
+    pod = a_pod("p", {"name": "c", "resources": {"limits": limits}})
+
+    assert (
+        "0 of 3 nodes: 2 have fewer DCU devices than the 1 asked, 1 has fewer NVIDIA devices than the 1 asked"
+        == causes(a_cluster(*nodes), pod, "g1", "g2", "d1")
+    )

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from hami_scheduler.explain.report import finish
-from hami_scheduler.explain.supply import Supply, supplies
-from hami_scheduler.values.request import Policies, read_request
+from hami_scheduler.explain.report import Supply, supplies
+from hami_scheduler.values.policies import Policies
+from hami_scheduler.values.request import read_request
 
 from ..support.builders import a_cluster, a_container, a_device, a_grant, a_node, a_pod, a_share, vendors
 
@@ -17,7 +17,7 @@ def supply(*nodes: dict[str, Any], held_mib: int = 0) -> Supply:
     if held_mib:
         cluster.ledger.put(a_grant("u", "n1", a_share("GPU-a", held_mib)))
     request = read_request(a_pod("p", a_container(gpu=1, gpumem=1000)), vendors(), Policies())
-    [found] = finish(supplies(request, cluster.ledger))
+    [found] = supplies(request, cluster.ledger)
     return found
 
 

@@ -10,9 +10,10 @@ import pytest
 
 from hami_scheduler.serve.call_priority import CallPriority
 from hami_scheduler.serve.listen import http
+from hamicommon.model import Object
 
 from ..support.api_server import ApiServer
-from ..support.builders import Object, a_container, a_pod
+from ..support.builders import a_container, a_pod
 from ..support.service import Running, running
 
 
@@ -55,6 +56,7 @@ async def a_filter_under_way(
             return found
 
     async with running(api, folder) as scheduler:
+        first = api.pod("first")
         assert ["exact"] == (await scheduler.filter(first, "exact"))["NodeNames"]
         began.clear()
         task = asyncio.create_task(ask(scheduler))

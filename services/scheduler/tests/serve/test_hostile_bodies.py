@@ -7,18 +7,21 @@ import copy
 import json
 import tracemalloc
 from contextlib import suppress
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hami_scheduler.bind.locking import NodeLocks
 from hami_scheduler.serve.context import Clock, Context, Settings
 from hami_scheduler.serve.filter import filter_pod
 from hami_scheduler.serve.listen.protocol import CallError, filter_body, read_bind, read_nodes, read_preempt
 from hami_scheduler.serve.preempt import preempt_pods
+from hamicommon.model import Object
 
-from ..support.builders import NOW, Object, a_cluster, a_container, a_device, a_node, a_pod
+from ..support.builders import NOW, a_cluster, a_container, a_device, a_node, a_pod
 from ..support.hypothesis_profiles import profile
 from ..support.scripted_api import ScriptedApi
 from ..support.service import Running
@@ -66,14 +69,14 @@ def test_any_value_anywhere_is_answered(base: Object, data: st.DataObject, value
     api: Any = ScriptedApi()
     clock = Clock(lambda: NOW, lambda: 0.0)
     cluster = a_cluster(a_node("n1", a_device()))
-    context = Context(cluster, api, None, clock, Settings(), lambda: None)  # type: ignore[arg-type]
+    locks = NodeLocks(api, lambda: NOW, timedelta(minutes=5))
+    context = Context(cluster, api, locks, clock, Settings(), lambda: None)
     with suppress(CallError):
         if base is PREEMPTION:
-            named = read_preempt(body)
-            assert set(asyncio.run(preempt_pods(context, named.pod, named.victims))) <= set(named.victims)
+            pod, victims = read_preempt(body)
+            assert set(asyncio.run(preempt_pods(context, pod, victims))) <= set(victims)
         else:
-            call = read_nodes(body)
-            assert filter_body(asyncio.run(filter_pod(context, call.pod, call.names, call.nodes)))
+            assert filter_body(asyncio.run(filter_pod(context, *read_nodes(body))))
 
 
 @pytest.mark.property
@@ -94,6 +97,8 @@ HOSTILE = {
     "NaN": b'{"Pod":{"spec":{"priority":NaN}}}',
     "huge number": b'{"Pod":{"spec":{"priority":' + b"9" * 10_000 + b"}}}",
     "wrong types": b'{"Pod":{"metadata":[],"spec":7}}',
+    "environment": b'{"Pod":{"spec":{"containers":[{"env":[5]}]}}}',
+    "state of a container": b'{"Pod":{"status":{"containerStatuses":[{"state":5}]}}}',
     "trailing": b'{"Pod":{}} {"Pod":{}}',
     "wide": b'{"Pod":[' + b"1," * 200_000 + b"1]}",
 }

@@ -13,16 +13,16 @@ def a_lease(holder: str | None = "host-1_abc", renewed: int = 0) -> dict[str, ob
 def test_holder_on_this_host_leads_while_it_renews() -> None:
     """A Lease seen again unchanged is no sign of life; a renewed one is."""
     leadership = Leadership("host-1")
-    assert not leadership.is_leader(0.0)
+    assert None is leadership.term(0.0)
 
     leadership.put(a_lease(), 0.0)
-    assert leadership.is_leader(14.9)
+    assert leadership.term(14.9)
     leadership.put(a_lease(), 10.0)
-    assert not leadership.is_leader(15.0)
+    assert None is leadership.term(15.0)
     leadership.put(a_lease(renewed=1), 16.0)
-    assert leadership.is_leader(30.9)
+    assert leadership.term(30.9)
     leadership.drop()
-    assert not leadership.is_leader(16.0)
+    assert None is leadership.term(16.0)
 
 
 @pytest.mark.parametrize(("hostname", "holder"), [("host-1", "host-2_x"), ("host-1", None), ("", "host-1_x"), ("", "")])
@@ -31,7 +31,7 @@ def test_other_holders_lead_elsewhere(hostname: str, holder: str | None) -> None
     leadership = Leadership(hostname)
     leadership.put(a_lease(holder), 0.0)
 
-    assert not leadership.is_leader(1.0)
+    assert None is leadership.term(1.0)
 
 
 @pytest.mark.parametrize(
@@ -50,4 +50,4 @@ def test_holder_is_known_by_its_whole_hostname(hostname: str, holder: str, leads
     leadership = Leadership(hostname)
     leadership.put(a_lease(holder), 0.0)
 
-    assert leads is leadership.is_leader(1.0)
+    assert leads is (leadership.term(1.0) is not None)

@@ -8,9 +8,9 @@ from prometheus_client.samples import Sample
 
 from hami_scheduler.serve.listen.metrics import ClusterCollector, Observed
 from hami_scheduler.state.cluster import Cluster
-from hami_scheduler.values.grant import make_grant
-from hamicommon.held import ContainerKind
+from hami_scheduler.values.grant import Grant
 from hamicommon.model import MigAllocation, MigPlacement
+from hamicommon.pod.containers import ContainerKind
 
 from ..support.api_server import ApiServer
 from ..support.builders import a_cluster, a_grant, a_mig_device, a_pod, a_share, an_inventory
@@ -75,7 +75,7 @@ def test_share_of_an_ended_init_container_keeps_its_series() -> None:
     shares = {"NVIDIA": ((a_share("GPU-a"),), ())}
     kinds = (ContainerKind.INIT, ContainerKind.APP)
     cluster = a_cluster()
-    cluster.ledger.put(make_grant(("u", "default", "p"), "n1", kinds, shares, inits_are_done=True))
+    cluster.ledger.put(Grant("u", "default", "p", "n1", kinds, shares, inits_are_done=True))
     values = {one.name: one.value for one in told_of(cluster, has_legacy_names=False) if "pod" in one.labels}
 
     assert {"hami_vgpu_memory_allocated_bytes": 1000 * 2.0**20, "hami_vgpu_core_allocated_ratio": 0} == values

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from hami_scheduler.decide.node_resources import PLENTY, changes
+from hami_scheduler.rules.node_resources import PLENTY, changes
 from hami_scheduler.serve.background.node_resources import NodeResources
 from hami_scheduler.serve.kube.api import KubeApi
 from hamicommon.runtime.api.kube import Kube
@@ -16,7 +16,7 @@ from hamicommon.runtime.api.kube import Kube
 from ..support.api_server import ApiServer, an_api_server
 from ..support.builders import NOW, vendors
 
-VENDORS = [frame.vendor for frame in vendors()]
+VENDORS = [rules.vendor for rules in vendors()]
 AMOUNTS = {"nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores", "nvidia.com/priority"}
 GPU = {"nvidia.com/gpu": "20"}
 

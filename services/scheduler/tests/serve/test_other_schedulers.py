@@ -8,10 +8,11 @@ Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/scheduler/schedule
 import asyncio
 import copy
 
+from hamicommon.model import Object
 from hamicommon.wire import keys
 from testbed.waiting import eventually
 
-from ..support.builders import Object, a_container, a_pod
+from ..support.builders import a_container, a_pod, promise_of
 from ..support.service import Running
 
 THEIRS = "GPU-a,NVIDIA,8000,30:;"
@@ -21,7 +22,7 @@ TO_ALLOCATE = "hami.io/vgpu-devices-to-allocate"
 
 def promised(scheduler: Running, node: str = "exact", uuid: str = "GPU-a") -> tuple[int, int, int]:
     """Return replicas, MiB and percent promised of a device."""
-    found = scheduler.cluster.ledger.promise(node, uuid)
+    found = promise_of(scheduler.cluster.ledger, node, uuid)
     return found.replicas, found.memory_mib, found.core_percent
 
 

@@ -10,8 +10,9 @@ import asyncio
 
 import pytest
 
-from hami_scheduler.serve.errors import BindError
+from hami_scheduler.errors import BindError
 from hami_scheduler.state.reservation import RESERVATION_SECONDS
+from testbed.virtual.loop import run_virtually
 from testbed.waiting import eventually
 
 from ..support.builders import a_pod
@@ -26,7 +27,7 @@ from ..support.pod_group import (
     lock_owner,
     promised,
 )
-from ..support.virtual_time import a_scheduler, run_virtually
+from ..support.virtual_time import a_scheduler
 
 BINDING = "create /api/v1/namespaces/default/pods/"
 
@@ -35,9 +36,7 @@ BINDING = "create /api/v1/namespaces/default/pods/"
     ("seconds", "is_refused"),
     [pytest.param(0.5, False, id="quick"), pytest.param(12.0, True, id="slower than we wait")],
 )
-def test_members_on_one_node_are_bound_one_after_the_other(
-    monkeypatch: pytest.MonkeyPatch, seconds: float, is_refused: bool
-) -> None:
+def test_members_on_one_node_are_bound_one_after_the_other(seconds: float, is_refused: bool) -> None:
     """Each under the lock, each once; who waited in vain is asked about again and has its turn."""
 
     async def story() -> None:
@@ -59,10 +58,10 @@ def test_members_on_one_node_are_bound_one_after_the_other(
             assert (8 * SHARE_MIB, 0) == (promised(service), service.feed.cluster.recount())
             await eventually(lambda: not len(service.feed.cluster.reservations))
 
-    run_virtually(monkeypatch, story)
+    run_virtually(story())
 
 
-def test_member_that_is_given_up_and_deleted_gives_its_room_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_member_that_is_given_up_and_deleted_gives_its_room_back_at_once() -> None:
     """The controller of a gang that cannot run deletes its Pods; another gang has their room."""
 
     async def story() -> None:
@@ -77,10 +76,10 @@ def test_member_that_is_given_up_and_deleted_gives_its_room_back_at_once(monkeyp
             assert await chosen(service, await a_member(api, "other-0", "other"))
             assert await chosen(service, await a_member(api, "other-1", "other"))
 
-    run_virtually(monkeypatch, story)
+    run_virtually(story())
 
 
-def test_gang_that_waits_for_its_last_member_holds_no_room_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gang_that_waits_for_its_last_member_holds_no_room_for_ever() -> None:
     """Two gangs that hold half of the room each: asked about once more, neither holds more; not asked, none at all."""
 
     async def story() -> None:
@@ -101,13 +100,11 @@ def test_gang_that_waits_for_its_last_member_holds_no_room_for_ever(monkeypatch:
             assert [False, False] == [await chosen(service, pod) for pod in gang]
             assert 2 == len(api.calls_since(0.0, BINDING))
 
-    run_virtually(monkeypatch, story)
+    run_virtually(story())
 
 
 @pytest.mark.parametrize("is_taken", [False, True], ids=["room left", "room taken"])
-def test_member_held_back_longer_than_its_room_is_decided_again(
-    monkeypatch: pytest.MonkeyPatch, is_taken: bool
-) -> None:
+def test_member_held_back_longer_than_its_room_is_decided_again(is_taken: bool) -> None:
     """Its bind finds devices on the Node as they are then, or is refused before anything is written."""
 
     async def story() -> None:
@@ -132,4 +129,4 @@ def test_member_held_back_longer_than_its_room_is_decided_again(
             assert 2 * SHARE_MIB == promised(service)
             await eventually(lambda: lock_owner(api) == "", seconds=5.0)
 
-    run_virtually(monkeypatch, story)
+    run_virtually(story())

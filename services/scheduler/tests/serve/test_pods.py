@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from hami_scheduler.serve.kube.messages._proto.pod_watch_pb2 import Pod, Status, Unknown, WatchEvent
 from hami_scheduler.serve.kube.pods import PROTOBUF, PodReader, trimmed
+from hamicommon.model import Object
 from hamicommon.runtime.api.api_errors import Gone, KubeError, Unreachable
 from hamicommon.runtime.api.kube import Kube
 from hamicommon.runtime.api.watch_stream import EVENT_BYTES, Event
 
 from ..support.api_server import ApiServer, serving
-from ..support.builders import Object
 from ..support.hypothesis_profiles import profile
 
 PATH = "/api/v1/pods"

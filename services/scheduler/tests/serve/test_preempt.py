@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hami_scheduler.decide.preempt import Victims
+from hami_scheduler.search.preempt import Victims
 from hami_scheduler.serve.context import Clock, Context, Settings
 from hami_scheduler.serve.preempt import preempt_pods
 from hami_scheduler.state.cluster import Cluster

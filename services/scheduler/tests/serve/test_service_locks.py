@@ -4,11 +4,11 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
-from hami_scheduler.decide.node_lock import Lock
+from hami_scheduler.bind.node_lock import Lock
 from testbed.waiting import eventually
 
 from ..support.api_server import ApiServer
-from ..support.builders import a_pod
+from ..support.builders import a_pod, promise_of
 from ..support.service import Running, running
 
 
@@ -58,7 +58,7 @@ async def test_lock_of_another_pod_fails_the_bind_after_the_wait(scheduler: Runn
     await scheduler.filter(pod, "locked")
 
     assert "node lock contention" in await scheduler.bind(pod, "locked")
-    assert 0 == scheduler.cluster.ledger.promise("locked", "GPU-l").replicas
+    assert 0 == promise_of(scheduler.cluster.ledger, "locked", "GPU-l").replicas
     await eventually(lambda: scheduler.api.events)
     assert "BindingFailed" == scheduler.api.events[0]["reason"]
 
@@ -82,7 +82,7 @@ async def test_lock_is_given_back_when_the_binding_is_refused(scheduler: Running
 
     assert "403" in await scheduler.bind(pod, "locked")
     assert "hami.io/mutex.lock" not in scheduler.api.objects["nodes"]["locked"]["metadata"]["annotations"]
-    assert 0 == scheduler.cluster.ledger.promise("locked", "GPU-l").replicas
+    assert 0 == promise_of(scheduler.cluster.ledger, "locked", "GPU-l").replicas
 
 
 async def test_lock_is_taken_again_when_the_node_changed_meanwhile(scheduler: Running) -> None:
@@ -101,7 +101,7 @@ async def test_lock_that_cannot_be_asked_for_gives_the_room_back(scheduler: Runn
     await scheduler.filter(pod, "locked")
 
     assert "500" in await scheduler.bind(pod, "locked")
-    assert 0 == scheduler.cluster.ledger.promise("locked", "GPU-l").replicas
+    assert 0 == promise_of(scheduler.cluster.ledger, "locked", "GPU-l").replicas
 
 
 async def test_bind_without_patience_fails_at_once(api: ApiServer, tmp_path: Path) -> None:

@@ -12,10 +12,11 @@ from structlog.testing import capture_logs
 from hami_scheduler import cli, main
 from hami_scheduler.cli import FITS, FITS_NOT, UNKNOWN
 from hami_scheduler.serve.background import cluster_feed
+from hamicommon.runtime.serving.http import SCRAPE_SECONDS
 from testbed.waiting import eventually
 
 from ..support.api_server import ApiServer
-from ..support.builders import VECTORS, a_container, a_device, a_node, a_pod
+from ..support.builders import VECTORS, a_container, a_device, a_node, a_pod, promise_of
 from ..support.service import Running, running
 
 CONFIG = (VECTORS / "device-config-default.yaml").read_text()
@@ -95,7 +96,8 @@ async def test_question_that_cannot_be_answered_says_why(
     ):
         assert UNKNOWN == await asked(*arguments, "--server", scheduler.explain_url)
         assert text in capsys.readouterr().err
-    for body in (b"{}", b"["):
+    deep = b'[{"spec": {"a": ' + b"[" * 400 + b"]" * 400 + b"}}]"
+    for body in (b"{}", b"[", b"[5]", b'[{"spec": []}]', b'[{"spec": {"containers": [{"env": 5}]}}]', deep):
         async with scheduler.session.post(f"{scheduler.explain_url}/simulate", data=body) as answer:
             assert (400, True) == (answer.status, "JSON list of Pods" in await answer.text())
 
@@ -234,16 +236,20 @@ async def test_new_device_config_is_taken_over(api: ApiServer, tmp_path: Path, m
     async with configured(api, tmp_path, monkeypatch) as (scheduler, path):
         await scheduler.filter(api.pod("p"), "exact")
         before, digest = scheduler.cluster, scheduler.service._devices.digest
+        exact = {**api.objects["nodes"]["exact"]}
+        exact["status"] = {"allocatable": {"nvidia.com/gpu": "10", "nvidia.com/device": "10"}}
+        api.put("nodes", exact)
         put(path, other_names(CONFIG))
         await eventually(lambda: scheduler.cluster is not before)
 
-        assert 6000 == scheduler.cluster.ledger.promise("exact", "GPU-a").memory_mib
+        assert 6000 == promise_of(scheduler.cluster.ledger, "exact", "GPU-a").memory_mib
         assert "" == await scheduler.bind(api.pod("p"), "exact")
         renamed = a_pod("new", {"name": "c", "resources": {"limits": {"nvidia.com/device": 1, "nvidia.com/gpumem": 1}}})
         assert "exact" in (await scheduler.filter(renamed, "exact", "x"))["NodeNames"]
         unmanaged = a_pod("old", a_container(gpu=1, gpumem=99999))
         assert ["exact", "x"] == (await scheduler.filter(unmanaged, "exact", "x"))["NodeNames"]
-        api.put("nodes", a_node("later", a_device("GPU-later")))
+        later = a_node("later", a_device("GPU-later"))
+        api.put("nodes", {**later, "status": exact["status"]})
         await eventually(lambda: scheduler.cluster.ledger.node("later"))
         _, text = await scheduler.get(scheduler.metrics_url + "/metrics")
         assert digest not in text
@@ -268,5 +274,6 @@ async def test_bad_device_config_is_refused_with_every_error(
         assert ["exact"] == (await scheduler.filter(api.pod("p"), "exact"))["NodeNames"]
         put(path, other_names(CONFIG))
         await eventually(lambda: scheduler.cluster is not before)
+        await asyncio.sleep(SCRAPE_SECONDS)
         _, text = await scheduler.get(scheduler.metrics_url + "/metrics")
         assert "hami_device_config_refused 0.0" in text

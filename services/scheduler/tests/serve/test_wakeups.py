@@ -3,14 +3,16 @@ A refused Pod that fits now is woken, even if kube-scheduler does not ask.
 """
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from hami_scheduler.decide.memo import Memo
+from hami_scheduler.bind.locking import NodeLocks
+from hami_scheduler.errors import ApiRefusedError, ApiUnknownError
+from hami_scheduler.search.cache import Memo
 from hami_scheduler.serve import wakeups
 from hami_scheduler.serve.context import Clock, Context, Settings
-from hami_scheduler.serve.errors import ApiRefusedError, ApiUnknownError
 from hami_scheduler.serve.filter import filter_pod
 from hami_scheduler.state.cluster import Cluster
 
@@ -45,8 +47,8 @@ def a_full_cluster() -> Cluster:
 
 def a_context(cluster: Cluster, api: Woken) -> Context:
     """Return a context that is always ready."""
-    locks: Any = None
     found: Any = api
+    locks = NodeLocks(found, lambda: NOW, timedelta(minutes=5))
     return Context(cluster, found, locks, CLOCK, Settings(), lambda: None)
 
 

@@ -11,8 +11,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from hami_scheduler.serve.errors import BindError
+from hami_scheduler.errors import BindError
 from hamicommon.wire import keys
+from testbed.virtual.api import MemoryApi
+from testbed.virtual.loop import run_virtually
 from testbed.waiting import eventually
 
 from ..support.builders import a_device, a_node
@@ -27,7 +29,7 @@ from ..support.pod_group import (
     is_bound,
     promised,
 )
-from ..support.virtual_time import MemoryApi, a_scheduler, run_virtually
+from ..support.virtual_time import a_scheduler
 
 LOCKING = "patch /api/v1/nodes/n1"
 BINDING = "create /api/v1/namespaces/default/pods"
@@ -43,7 +45,7 @@ def pauses(api: MemoryApi, what: str) -> Sequence[float]:
     return [later - earlier for earlier, later in itertools.pairwise(times)]
 
 
-def test_lock_is_taken_when_the_node_holds_still(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lock_is_taken_when_the_node_holds_still() -> None:
     """Each try waits about twice as long as the one before it; the bind itself goes on."""
 
     async def story() -> None:
@@ -59,10 +61,10 @@ def test_lock_is_taken_when_the_node_holds_still(monkeypatch: pytest.MonkeyPatch
             assert all(0.005 * 2**place <= pause <= 0.01 * 2**place for place, pause in enumerate(found)), found
             assert 1 == len(api.calls_since(0.0, BINDING))
 
-    run_virtually(monkeypatch, story)
+    run_virtually(story())
 
 
-def test_node_that_never_holds_still_costs_few_tries_and_holds_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_node_that_never_holds_still_costs_few_tries_and_holds_no_room() -> None:
     """The bind is refused and its room is another's, who is bound when the storm is over."""
 
     async def story() -> None:
@@ -81,10 +83,10 @@ def test_node_that_never_holds_still_costs_few_tries_and_holds_no_room(monkeypat
             await bind(service, other)
             assert (False, True) == (is_bound(api, "m0"), is_bound(api, "other"))
 
-    run_virtually(monkeypatch, story)
+    run_virtually(story())
 
 
-def test_binding_refused_as_a_conflict_is_looked_up_once_and_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_binding_refused_as_a_conflict_is_looked_up_once_and_not_repeated() -> None:
     """Whether to try again, and where, is kube-scheduler's to say; in the end the Pod is bound, with one share."""
 
     async def story() -> None:
@@ -102,10 +104,10 @@ def test_binding_refused_as_a_conflict_is_looked_up_once_and_not_repeated(monkey
             await eventually(lambda: not len(service.feed.cluster.reservations))
             assert (SHARE_MIB, 0) == (promised(service), service.feed.cluster.recount())
 
-    run_virtually(monkeypatch, story)
+    run_virtually(story())
 
 
-def test_gang_in_a_storm_is_bound_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gang_in_a_storm_is_bound_in_the_end() -> None:
     """
     Locks and Bindings conflict all along: each member gets one share. A refusal costs one write, and a bind that takes
     the lock one to take it, one at most to give it back, and the device plugin's.
@@ -130,4 +132,4 @@ def test_gang_in_a_storm_is_bound_in_the_end(monkeypatch: pytest.MonkeyPatch) ->
             await eventually(lambda: not len(service.feed.cluster.reservations))
             assert (6 * SHARE_MIB, 0) == (promised(service), service.feed.cluster.recount())
 
-    run_virtually(monkeypatch, story)
+    run_virtually(story())

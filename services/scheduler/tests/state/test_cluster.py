@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from hami_scheduler.search.filter import filter_nodes
 from hami_scheduler.state import cluster as cluster_module
 from hami_scheduler.state.cluster import DELETED_PODS_REMEMBERED, Cluster
 from hami_scheduler.state.reservation import RESERVATION_SECONDS
@@ -16,6 +17,8 @@ from ..support.builders import (
     a_grant,
     a_node,
     a_pod,
+    a_register,
+    a_request,
     a_share,
     promises,
     vendors,
@@ -140,12 +143,28 @@ def test_devices_are_hidden_while_the_kubelet_offers_none_of_them() -> None:
     assert None is not cluster.ledger.node("n1")
 
 
-@pytest.mark.parametrize("when", ["2020-01-01 00:00:00", "2099-01-01 00:00:00", "soon", ""])
-def test_request_of_another_scheduler_hides_devices_never_offered(when: str) -> None:
-    """`Requesting_` and nothing allocatable: no plugin is there, whatever time the request says."""
-    node = a_node("n1", a_device(), replicas=0, hami_io__node_handshake=f"Requesting_{when}")
+@pytest.mark.parametrize("allocatable", [{"nvidia.com/gpu": "0"}, {}])
+@pytest.mark.parametrize("handshake", ["Requesting_2099-01-01 00:00:00", "Reported 2026-01-01 00:00:00", ""])
+def test_devices_that_no_kubelet_offers_are_not_offered(handshake: str, allocatable: dict[str, str]) -> None:
+    """Also by a scheduler that has just started: what a plugin was before is written nowhere, and no sign of life."""
+    node = a_node("n1", a_device(), hami_io__node_handshake=handshake)
+    node["status"]["allocatable"] = allocatable
+    cluster = a_cluster(node)
 
-    assert None is a_cluster(node).ledger.node("n1")
+    assert None is cluster.ledger.node("n1")
+    assert ["n1"] == list(cluster.ledger.silent)
+    assert {"n1": "node unregistered"} == filter_nodes(a_request(), ["n1"], cluster.view).refusal.failed_nodes
+
+
+def test_one_dead_plugin_hides_its_own_devices_only() -> None:
+    """A Node with devices of two vendors goes on with the other."""
+    node = a_node("n1", a_device(), hami_io__node_dcu_register=a_register(a_device("DCU-a", type="DCU")))
+    node["status"]["allocatable"]["hygon.com/dcunum"] = "0"
+    entry = a_cluster(node).ledger.node("n1")
+
+    assert entry is not None
+    assert ["GPU-a"] == [device.id for device in entry.inventory.devices]
+    assert ("hygon.com/dcunum",) == entry.inventory.silent
 
 
 def test_request_of_another_scheduler_hides_nothing_while_the_kubelet_offers_devices() -> None:

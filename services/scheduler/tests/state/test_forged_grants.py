@@ -9,10 +9,11 @@ import pytest
 from hami_scheduler.state.cluster import Cluster
 from hami_scheduler.values.grant import read_grant
 from hami_scheduler.values.inventory import Problem
+from hamicommon.model import Object
 from testbed.waiting import eventually
 
 from ..support.api_server import ApiServer
-from ..support.builders import Object, a_cluster, a_container, a_device, a_node, a_pod, promises, vendors
+from ..support.builders import a_cluster, a_container, a_device, a_node, a_pod, promises, vendors
 from ..support.service import Running
 
 NVIDIA = "hami.io/vgpu-devices-allocated"
@@ -149,4 +150,4 @@ def test_pods_that_ask_have_the_same_grant_as_ever() -> None:
     grant = read_grant(a_pod(node="n1", allocated=SHARE), cluster.vendors)
 
     assert grant is not None
-    assert () == grant.unasked
+    assert () == grant.granted_unrequested

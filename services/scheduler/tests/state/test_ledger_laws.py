@@ -8,18 +8,18 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, precondition, rule
 
-from hami_scheduler.decide.bind_plan import plan_bind
-from hami_scheduler.decide.filter import FilterResult, filter_nodes
-from hami_scheduler.decide.memo import Memo
+from hami_scheduler.bind.plan import plan_bind
+from hami_scheduler.search.cache import Memo
+from hami_scheduler.search.filter import FilterResult, filter_nodes
 from hami_scheduler.state.cluster import Cluster
 from hami_scheduler.state.ledger import shortfall
 from hami_scheduler.state.reservation import Stage
-from hami_scheduler.values.grant import make_grant
+from hami_scheduler.values.grant import Grant
 from hami_scheduler.values.request import PodRequest
+from hamicommon.model import Object
 from hamicommon.wire import keys
 
 from ..support.builders import (
-    Object,
     a_cluster,
     a_container,
     a_device,
@@ -85,17 +85,19 @@ class Cycle(RuleBasedStateMachine):
             self.cluster.unreserve(uid)
             result = self.answer(request, NAMES)
             if result.placement is not None and result.node is not None:
-                identity = (uid, request.namespace, request.name)
-                grant = make_grant(identity, result.node, request.kinds, result.placement.shares)
+                names = request.namespace, request.name
+                grant = Grant(uid, *names, result.node, request.kinds, result.placement.shares)
                 self.cluster.reserve(grant, self.now)
-            self.memo.look_ahead(request, self.cluster.view)
+            self.memo.search(request, self.cluster.view).look_ahead()
             for candidates in (NAMES, NAMES[:1], NAMES[1:]):
                 self.answer(request, candidates)
         return uid
 
     def answer(self, request: PodRequest, candidates: list[str]) -> FilterResult:
         """Return the answer of who remembers, which is the one of who does not."""
-        found = self.memo.filter_nodes(request, candidates, self.cluster.view)
+        found = filter_nodes(
+            request, candidates, self.cluster.view, search=self.memo.search(request, self.cluster.view)
+        )
         assert filter_nodes(request, candidates, self.cluster.view) == found
         return found
 
@@ -258,8 +260,8 @@ def test_screening_rules_out_only_what_cannot_fit(seed: int) -> None:
         chosen = filter_nodes(request, names, cluster.view)
 
         assert everywhere.node == chosen.node
-        assert (everywhere.node is None) == (set(everywhere.misfits) == set(names))
-        assert {} == {name: why for name, why in everywhere.misfits.items() if name == chosen.node}
+        assert (everywhere.node is None) == (set(everywhere.refusal.misfits) == set(names))
+        assert {} == {name: why for name, why in everywhere.refusal.misfits.items() if name == chosen.node}
 
 
 def test_mig_devices_are_not_ruled_out_by_their_number() -> None:

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
-from hami_scheduler.decide.place_pod import Placement, try_node
+from hami_scheduler.search.place_pod import try_node
+from hami_scheduler.search.placement import Placement
 from hami_scheduler.state.cluster import Cluster
 from hami_scheduler.state.quota import UNLIMITED, Quotas
+from hami_scheduler.values.policies import Policies
 from hami_scheduler.values.reasons import Misfit, Reason
-from hami_scheduler.values.request import Policies, read_request
+from hami_scheduler.values.request import read_request
 
 from ..support.builders import a_grant, a_share, vendors
 
@@ -37,7 +39,7 @@ def test_namespace_without_quota_is_unlimited() -> None:
     quotas.put({**a_quota(), "spec": {"hard": {"limits.cpu": "1", "requests.nvidia.com/gpumem": "1"}}})
 
     assert UNLIMITED == quotas.allowance("default", vendors()[0])
-    assert UNLIMITED.allows(10**9, 10**9)
+    assert not UNLIMITED.is_exceeded_by(10**9, 10**9)
 
 
 def test_explicit_zero_allows_nothing() -> None:
@@ -46,7 +48,7 @@ def test_explicit_zero_allows_nothing() -> None:
     quotas.put(a_quota(gpumem="0"))
 
     assert (0, None) == left(quotas)
-    assert not quotas.allowance("default", vendors()[0]).allows(1, 0)
+    assert quotas.allowance("default", vendors()[0]).is_exceeded_by(1, 0)
 
 
 def test_smallest_of_several_quotas_counts() -> None:
@@ -151,9 +153,9 @@ def test_what_is_held_is_taken_off_and_given_back() -> None:
     quotas.put(a_quota(gpumem="5000", gpucores="100"))
     grant = a_grant("u1", "n1", a_share(memory_mib=2000, core_percent=30))
 
-    quotas.hold(grant, 1)
+    quotas.count(grant, 1)
     assert (3000, 70) == left(quotas)
-    quotas.hold(grant, -1)
+    quotas.count(grant, -1)
     assert (5000, 100) == left(quotas)
 
 
@@ -171,7 +173,7 @@ def test_uses_are_told_with_and_without_limit() -> None:
     """A namespace that holds something is told even where nothing limits it."""
     quotas = Quotas(vendors())
     quotas.put(a_quota(namespace="a", gpumem="5"))
-    quotas.hold(a_grant("u", "n", a_share(memory_mib=3), namespace="b"), 1)
+    quotas.count(a_grant("u", "n", a_share(memory_mib=3), namespace="b"), 1)
 
     found = [(use.namespace, use.resource, use.used, use.limit) for use in quotas.uses()]
     assert [("a", "nvidia.com/gpumem", 0, 5), ("b", "nvidia.com/gpumem", 3, None)] == found
@@ -180,7 +182,7 @@ def test_uses_are_told_with_and_without_limit() -> None:
 def test_recount_finds_what_was_not_given_back() -> None:
     """Sums without a Pod behind them are put right."""
     quotas = Quotas(vendors())
-    quotas.hold(a_grant("u", "n", a_share(memory_mib=3, core_percent=1)), 1)
+    quotas.count(a_grant("u", "n", a_share(memory_mib=3, core_percent=1)), 1)
 
     assert 2 == quotas.recount([])
     assert 0 == quotas.recount([])

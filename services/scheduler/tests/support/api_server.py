@@ -13,11 +13,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from aiohttp import web
 
-Object = dict[str, Any]
+from hamicommon.model import Object
+
 Fault = int | str
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -144,6 +144,8 @@ class ApiServer:
             while self.is_slow_to_bind:  # noqa: ASYNC110 - a test flips a plain attribute
                 await asyncio.sleep(0.01)
             return self._bind(f"{parts[3]}/{parts[5]}", body)
+        if parts[-1] == "status" and "namespaces" in parts:
+            return self._mark(f"{parts[3]}/{parts[5]}", body)
         if parts[-1] == "status":
             return self._patch_status(parts[-3], parts[-2], body["status"])
         kind, name = (parts[-2], parts[-1]) if "namespaces" not in parts else (parts[4], f"{parts[3]}/{parts[5]}")
@@ -169,12 +171,27 @@ class ApiServer:
             changed["status"][part] = {key: value for key, value in merged.items() if value is not None}
         return web.json_response(self.put(kind, changed))
 
+    def _mark(self, name: str, body: Object) -> web.StreamResponse:
+        """Set a condition, as a strategic merge patch does."""
+        pod = self.objects["pods"].get(name)
+        if pod is None:
+            return _status(404, f"pods {name!r} not found")
+        if body["metadata"]["uid"] != pod["metadata"]["uid"]:
+            return _status(422, "metadata.uid: field is immutable")
+        [condition] = body["status"]["conditions"]
+        changed = copy.deepcopy(pod)
+        known = changed["status"].get("conditions", [])
+        changed["status"]["conditions"] = [c for c in known if c["type"] != condition["type"]] + [condition]
+        return web.json_response(self.put("pods", changed))
+
     def _bind(self, name: str, body: Object) -> web.StreamResponse:
         pod = self.objects["pods"].get(name)
         if pod is None:
             return _status(404, f"pods {name!r} not found")
         if body["metadata"].get("uid") not in {None, pod["metadata"]["uid"]}:
             return _status(409, "Precondition failed: UID in precondition")
+        if body["metadata"].get("resourceVersion") not in {None, pod["metadata"]["resourceVersion"]}:
+            return _status(409, "Precondition failed: ResourceVersion in precondition")
         if pod["spec"].get("nodeName"):
             return _status(409, f"pod {name} is already assigned to node {pod['spec']['nodeName']!r}")
         pod = copy.deepcopy(pod)

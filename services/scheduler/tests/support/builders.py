@@ -9,20 +9,22 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from hami_scheduler.rules.vendors import vendor_rules
 from hami_scheduler.state.cluster import Cluster
+from hami_scheduler.state.ledger import Ledger
 from hami_scheduler.values.device_use import DeviceUse
-from hami_scheduler.values.grant import Grant, make_grant
+from hami_scheduler.values.grant import Grant
 from hami_scheduler.values.inventory import NodeInventory
-from hami_scheduler.values.request import PodRequest, Policies, read_request
-from hami_scheduler.values.vendor import VendorFrame
-from hami_scheduler.values.vendors import vendor_frames
-from hamicommon.config import load_device_config
-from hamicommon.held import ContainerKind
-from hamicommon.model import Device, MigPlacement, MigProfile, Request, Share
+from hami_scheduler.values.policies import Policies
+from hami_scheduler.values.request import PodRequest, read_request
+from hami_scheduler.values.vendor import VendorRules
+from hamicommon.config.device_config import load_device_config
+from hamicommon.model import Device, MigPlacement, MigProfile, Object, Request, Share
+from hamicommon.pod.amounts import Amounts
+from hamicommon.pod.containers import ContainerKind
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-Object = dict[str, Any]
 QUOTA: Object = {
     "kind": "ResourceQuota",
     "metadata": {"namespace": "default", "name": "q"},
@@ -32,9 +34,9 @@ QUOTA: Object = {
 
 
 @cache
-def vendors(config: str = "default") -> tuple[VendorFrame, ...]:
+def vendors(config: str = "default") -> tuple[VendorRules, ...]:
     """Return the vendors under one of the device configs HAMi's chart renders."""
-    return vendor_frames(load_device_config((VECTORS / f"device-config-{config}.yaml").read_text(encoding="utf-8")))
+    return vendor_rules(load_device_config((VECTORS / f"device-config-{config}.yaml").read_text(encoding="utf-8")))
 
 
 def a_device(uuid: str = "GPU-a", **fields: Any) -> Device:
@@ -151,8 +153,10 @@ def a_share(uuid: str = "GPU-a", memory_mib: int = 1000, core_percent: int = 0) 
 
 def a_grant(uid: str = "u1", node: str = "n1", *shares: Share, **fields: Any) -> Grant:
     """Return a Pod of one container that holds *shares*, one by default."""
-    return make_grant(
-        (uid, fields.pop("namespace", "default"), f"pod-{uid}"),
+    return Grant(
+        uid,
+        fields.pop("namespace", "default"),
+        f"pod-{uid}",
         node,
         (ContainerKind.APP,),
         {"NVIDIA": (shares or (a_share(),),)},
@@ -165,6 +169,13 @@ def a_cluster(*nodes: Object, config: str = "default") -> Cluster:
     cluster = Cluster(vendors(config), lambda _kind, _name, _problem: None)
     cluster.replace_nodes(list(nodes))
     return cluster
+
+
+def promise_of(ledger: Ledger, node: str, uuid: str) -> Amounts:
+    """Return what is promised of one device; nothing if it is unknown."""
+    entry = ledger.node(node)
+    row = entry.rows.get(uuid) if entry else None
+    return Amounts() if row is None else Amounts(*ledger.promised[row].tolist())
 
 
 def promises(cluster: Cluster, node: str) -> dict[str, list[int]]:

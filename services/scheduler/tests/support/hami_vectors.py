@@ -8,18 +8,23 @@ equal.
 import asyncio
 import copy
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from hami_scheduler.bind.locking import NodeLocks
 from hami_scheduler.serve.context import Clock, Context, Settings
 from hami_scheduler.serve.filter import FilterAnswer, filter_pod
 from hami_scheduler.state.cluster import Cluster
 from hami_scheduler.values.inventory import NodeInventory
+from hami_scheduler.values.policies import Policies
 from hami_scheduler.values.reasons import Misfit, Reason
-from hami_scheduler.values.request import ContainerRequest, PodRequest, Policies, read_request
+from hami_scheduler.values.request import PodRequest, read_request
 from hamicommon.model import PodShares
+from hamicommon.pod.counts import effective_counts
+from hamicommon.pod.reading import Container
 from hamicommon.wire import keys
 from hamicommon.wire.pod_devices import decode_pod_devices
 
@@ -62,9 +67,9 @@ def unanswered(node: dict[str, Any], config: str) -> list[str]:
     """Return the register annotations of *node* that HAMi does not take up: it asked, and waits for an answer."""
     annotations = node["metadata"].get("annotations") or {}
     return [
-        frame.vendor.register_key
-        for frame in vendors(config)
-        if not frame.may_find_owners and "Requesting" in annotations.get(frame.vendor.handshake_key, "")
+        rules.vendor.register_key
+        for rules in vendors(config)
+        if not rules.may_find_owners and "Requesting" in annotations.get(rules.vendor.handshake_key, "")
     ]
 
 
@@ -76,11 +81,28 @@ def as_hami_sees(node: dict[str, Any], config: str) -> dict[str, Any]:
     return node
 
 
-def cluster_of(case: Case) -> Cluster:
-    """Return the cluster of *case*, counting as HAMi counts."""
+def with_plenty(node: dict[str, Any], config: str) -> dict[str, Any]:
+    """
+    Return *node* with a kubelet that never runs out: HAMi does not look at what a kubelet has left.
+
+    A kubelet that offers nothing of a plugin that was asked for a sign of life stays as it is: HAMi looks there.
+    """
+    annotations, allocatable = node["metadata"].get("annotations") or {}, node["status"]["allocatable"]
+    amounts = {
+        name: "1000000"
+        for rules in vendors(config)
+        for name in rules.counted
+        if allocatable.get(name, "0") != "0" or "Requesting" not in annotations.get(rules.vendor.handshake_key, "")
+    }
+    return {**node, "status": {**node["status"], "allocatable": {**allocatable, **amounts}}}
+
+
+def cluster_of(case: Case, *, counts_kubelets: bool = False) -> Cluster:
+    """Return the cluster of *case*, counting as HAMi counts; with *counts_kubelets* beside what kubelets have left."""
     config = case["flags"]["config"]
     cluster = Cluster(vendors(config), lambda _kind, _name, _problem: None)
-    cluster.replace_nodes([as_hami_sees(node, config) for node in case["nodes"]])
+    nodes = [as_hami_sees(node, config) for node in case["nodes"]]
+    cluster.replace_nodes(nodes if counts_kubelets else [with_plenty(node, config) for node in nodes])
     cluster.quotas.replace(case.get("quotas", []))
     cluster.replace_pods([pod for pod in map(as_hami_counts, case.get("pods", [])) if pod], 0.0)
     return cluster
@@ -112,11 +134,11 @@ class Told:
 
 def a_context(case: Case, cluster: Cluster) -> tuple[Context, Told]:
     """Return a context of *cluster* under the flags of *case*, and what remembers its Events."""
-    told, locks = Told(), None
+    told = Told()
     api: Any = told
-    any_locks: Any = locks
     clock = Clock(lambda: NOW, lambda: 0.0)
-    return Context(cluster, api, any_locks, clock, Settings(policies_of(case)), lambda: None), told
+    locks = NodeLocks(api, clock.now, timedelta(minutes=5))
+    return Context(cluster, api, locks, clock, Settings(policies_of(case)), lambda: None), told
 
 
 def answer_of(case: Case) -> tuple[FilterAnswer, Told]:
@@ -139,9 +161,37 @@ def other_chips(request: PodRequest, inventory: NodeInventory) -> set[str]:
     return {
         device.id
         for device in inventory.devices
-        for key in request.rules
+        for key in request.constraints
         if device.vendor != key and key.lower() in device.type.lower()
     }
+
+
+def kubelet_refuses(case: Case, name: str, vendor_keys: Iterable[str]) -> bool:
+    """
+    Return whether the kubelet of the Node *name* would not give the Pod of *case* what it asks of *vendor_keys*.
+
+    It does not know a resource, or the Pods there leave too few of it for the Pod's whole life. HAMi sends the Pod
+    there all the same, and it runs without devices or fails (issue #1430).
+    """
+    vendor_rules = [rules for rules in vendors(case["flags"]["config"]) if rules.key in vendor_keys]
+    node = next((node for node in case["nodes"] if node["metadata"]["name"] == name), None)
+    if node is None:
+        return False
+    there = [pod for pod in map(as_hami_counts, case.get("pods", [])) if pod and pod["spec"].get("nodeName") == name]
+    there = [pod for pod in there if pod["status"].get("phase") not in {"Succeeded", "Failed"}]
+    for rules in vendor_rules:
+        if int(node["status"]["allocatable"].get(rules.kubelet_resources[0], 0)) <= 0:
+            return True
+        for resource in rules.counted:
+            asked = effective_counts(case["pod"], {resource}).get(resource, 0)
+            if resource not in node["status"]["allocatable"]:
+                if asked and resource in rules.kubelet_resources:
+                    return True
+                continue
+            held = sum(effective_counts(pod, {resource}).get(resource, 0) for pod in there)
+            if asked > int(node["status"]["allocatable"][resource]) - held and asked:
+                return True
+    return False
 
 
 def counts_containers_apart(pod: dict[str, Any], quotas: Sequence[dict[str, Any]]) -> bool:
@@ -160,17 +210,17 @@ def is_ours_by_quota(found: object, pod: dict[str, Any], quotas: Sequence[dict[s
     return isinstance(found, Misfit) and Reason.QUOTA in found.reasons and counts_containers_apart(pod, quotas)
 
 
-def asking(containers: Sequence[ContainerRequest], vendor: str) -> list[int]:
+def asking(containers: Sequence[Container], vendor: str) -> list[int]:
     """Return the positions of the containers that ask *vendor* for devices."""
     return [place for place, each in enumerate(containers) if any(asked.vendor == vendor for asked in each.requests)]
 
 
-def lost_entries(text: str, containers: Sequence[ContainerRequest]) -> bool:
+def lost_entries(text: str, containers: Sequence[Container]) -> bool:
     """Return whether HAMi's *text* lost the entries of containers without devices (issue #2899)."""
     return text.count(";") < len(containers)
 
 
-def restored(text: str, containers: Sequence[ContainerRequest], vendor: str) -> str:
+def restored(text: str, containers: Sequence[Container], vendor: str) -> str:
     """Return HAMi's *text* with the n-th entry at the n-th container that asks *vendor*."""
     if not lost_entries(text, containers):
         return text
@@ -181,7 +231,7 @@ def restored(text: str, containers: Sequence[ContainerRequest], vendor: str) -> 
     return found
 
 
-def restored_instances(text: str, containers: Sequence[ContainerRequest], is_shifted: bool) -> str:
+def restored_instances(text: str, containers: Sequence[Container], is_shifted: bool) -> str:
     """Return HAMi's MIG instances with the container that each is of: *is_shifted* ones count those that ask only."""
     found = json.loads(text)
     places = asking(containers, "NVIDIA")
@@ -199,17 +249,17 @@ def annotations_of_ours(
     On a Node of several vendors HAMi writes a Pod of several containers the annotations of vendors it never asked.
     """
     share_keys = {
-        key: frame.key
-        for frame in vendors(config)
-        for key in (frame.vendor.allocated_key, frame.vendor.to_allocate_key)
+        key: rules.key
+        for rules in vendors(config)
+        for key in (rules.vendor.allocated_key, rules.vendor.to_allocate_key)
         if key
     }
-    texts = [expected[key] for key, vendor in share_keys.items() if key in expected and vendor in request.rules]
+    texts = [expected[key] for key, vendor in share_keys.items() if key in expected and vendor in request.constraints]
     is_shifted = any(lost_entries(text, request.containers) for text in texts)
-    is_foreign = any(key in expected and vendor not in request.rules for key, vendor in share_keys.items())
+    is_foreign = any(key in expected and vendor not in request.constraints for key, vendor in share_keys.items())
     found: dict[str, str] = {}
     for key, text in expected.items():
-        if key in share_keys and share_keys[key] in request.rules:
+        if key in share_keys and share_keys[key] in request.constraints:
             found[key] = restored(text, request.containers, share_keys[key])
         elif key == keys.MIG_ALLOCATIONS:
             found[key] = restored_instances(text, request.containers, is_shifted)

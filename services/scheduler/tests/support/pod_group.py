@@ -5,17 +5,19 @@ Members of a PodGroup on a Node that needs the lock, in virtual time.
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
+from hami_scheduler.errors import BindError
 from hami_scheduler.main import Service
 from hami_scheduler.serve.bind import bind_pod
-from hami_scheduler.serve.errors import BindError
 from hami_scheduler.serve.filter import filter_pod
+from hamicommon.model import Object
 from hamicommon.runtime.api.api_errors import Conflict
 from hamicommon.wire import keys
 from hamicommon.wire.node_lock import decode_node_lock
+from testbed.virtual.api import MemoryApi
 
-from .builders import Object, a_container, a_device, a_node, a_pod
-from .virtual_time import MemoryApi
+from .builders import a_container, a_device, a_node, a_pod, promise_of
 
 POD_GROUP = "scheduling.x-k8s.io/pod-group"
 SHARE_MIB = 1000
@@ -38,8 +40,10 @@ async def a_member(api: MemoryApi, name: str, gang: str = "training") -> Object:
 
 
 async def chosen(service: Service, pod: Object) -> bool:
-    """Return whether a filter names the Node."""
-    return bool((await filter_pod(service.context, pod, ["n1"], None)).node_names)
+    """Return whether a filter names the Node; kube-scheduler sends the Pod as it is."""
+    api: Any = service.api._kube
+    current = api.objects["pods"].get(f"default/{pod['metadata']['name']}", pod)
+    return bool((await filter_pod(service.context, current, ["n1"], None)).node_names)
 
 
 async def bind(service: Service, pod: Object) -> None:
@@ -100,4 +104,4 @@ async def a_device_plugin(api: MemoryApi, seconds: float) -> AsyncIterator[list[
 
 def promised(service: Service) -> int:
     """Return the MiB promised of the device."""
-    return int(service.feed.cluster.ledger.promise("n1", "GPU-a").memory_mib)
+    return int(promise_of(service.feed.cluster.ledger, "n1", "GPU-a").memory_mib)

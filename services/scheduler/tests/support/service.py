@@ -15,13 +15,14 @@ from prometheus_client import CollectorRegistry
 
 from hami_scheduler.config import Config
 from hami_scheduler.main import Service
+from hamicommon.model import Object
 from hamicommon.runtime.api.api_metrics import ApiMetrics
 from hamicommon.runtime.api.kube import Kube
 from hamicommon.runtime.program.device_config import DeviceConfigFile
 from testbed.waiting import eventually
 
 from .api_server import ApiServer
-from .builders import VECTORS, Object
+from .builders import VECTORS
 
 
 @dataclass
@@ -92,7 +93,8 @@ async def running(api: ApiServer, folder: Path, *, is_synced: bool = True, **set
         actors = [asyncio.create_task(actor) for actor in service.actors()]
         try:
             if is_synced:
-                await eventually(lambda: service.readiness.blocked() is None)
+                await eventually(lambda: service.takeover.blocked_for(("NVIDIA",)) is None)
+            api.writes.clear()  # It has fenced the Pods that waited before it.
             url = "http://127.0.0.1:{}"
             yield Running(api, service, url.format(port), url.format(metrics_port), session, explain_port)
         finally:

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hami_scheduler.values.grant import read_grant
-from hamicommon.held import AMOUNT_LIMIT, ContainerKind, Taken, amounts_over_time, base_uuid, inits_are_done
 from hamicommon.model import Share
+from hamicommon.pod.amounts import AMOUNT_LIMIT, Amounts, amounts_over_time, base_uuid
+from hamicommon.pod.containers import ContainerKind, inits_are_done
 from hamicommon.wire.errors import DecodeError
 
 from ..support.builders import a_container, a_pod, a_share, vendors
@@ -17,7 +18,7 @@ from ..support.hypothesis_profiles import profile
 INIT, SIDECAR, APP = ContainerKind.INIT, ContainerKind.SIDECAR, ContainerKind.APP
 
 
-def held(kinds: tuple[ContainerKind, ...], *memory_mib: int, **options: Any) -> Taken:
+def held(kinds: tuple[ContainerKind, ...], *memory_mib: int, **options: Any) -> Amounts:
     """Return what containers of *kinds* with these amounts of one device hold of it."""
     shares = tuple((a_share(memory_mib=amount, core_percent=amount // 100),) for amount in memory_mib)
     return amounts_over_time(kinds, shares, **options)["GPU-a"]
@@ -26,17 +27,17 @@ def held(kinds: tuple[ContainerKind, ...], *memory_mib: int, **options: Any) -> 
 @pytest.mark.parametrize(
     ("kinds", "memory_mib", "expected"),
     [
-        pytest.param((APP, APP), (1000, 2000), Taken(2, 3000, 30), id="app containers add up"),
-        pytest.param((INIT, INIT, APP), (5000, 3000, 1000), Taken(1, 5000, 50), id="init containers take turns"),
-        pytest.param((INIT, APP, APP), (1000, 2000, 2000), Taken(2, 4000, 40), id="the larger phase counts"),
-        pytest.param((SIDECAR, APP), (1000, 2000), Taken(2, 3000, 30), id="a sidecar stays beside the app"),
-        pytest.param((SIDECAR, INIT, APP), (1000, 4000, 2000), Taken(2, 5000, 50), id="and beside later inits"),
-        pytest.param((INIT, SIDECAR, APP), (4000, 1000, 2000), Taken(2, 4000, 40), id="but not beside earlier ones"),
-        pytest.param((SIDECAR, SIDECAR), (1000, 2000), Taken(2, 3000, 30), id="sidecars add up"),
+        pytest.param((APP, APP), (1000, 2000), Amounts(2, 3000, 30), id="app containers add up"),
+        pytest.param((INIT, INIT, APP), (5000, 3000, 1000), Amounts(1, 5000, 50), id="init containers take turns"),
+        pytest.param((INIT, APP, APP), (1000, 2000, 2000), Amounts(2, 4000, 40), id="the larger phase counts"),
+        pytest.param((SIDECAR, APP), (1000, 2000), Amounts(2, 3000, 30), id="a sidecar stays beside the app"),
+        pytest.param((SIDECAR, INIT, APP), (1000, 4000, 2000), Amounts(2, 5000, 50), id="and beside later inits"),
+        pytest.param((INIT, SIDECAR, APP), (4000, 1000, 2000), Amounts(2, 4000, 40), id="but not beside earlier ones"),
+        pytest.param((SIDECAR, SIDECAR), (1000, 2000), Amounts(2, 3000, 30), id="sidecars add up"),
     ],
 )
 def test_pod_holds_the_most_its_containers_need_at_one_time(
-    kinds: tuple[ContainerKind, ...], memory_mib: tuple[int, ...], expected: Taken
+    kinds: tuple[ContainerKind, ...], memory_mib: tuple[int, ...], expected: Amounts
 ) -> None:
     """Each container counts while it runs, and the worst moment counts for the Pod (KEP-753)."""
     assert expected == held(kinds, *memory_mib)
@@ -44,19 +45,19 @@ def test_pod_holds_the_most_its_containers_need_at_one_time(
 
 def test_finished_init_containers_hold_nothing() -> None:
     """Once they are done only sidecars and app containers count."""
-    assert Taken(2, 3000, 30) == held((INIT, SIDECAR, APP), 9000, 1000, 2000, inits_are_done=True)
+    assert Amounts(2, 3000, 30) == held((INIT, SIDECAR, APP), 9000, 1000, 2000, inits_are_done=True)
 
 
 def test_entries_beyond_the_containers_count_as_app_containers() -> None:
     """A value with too many entries is counted in full: too much is safe, too little is not."""
-    assert Taken(2, 3000, 30) == held((APP,), 1000, 2000)
+    assert Amounts(2, 3000, 30) == held((APP,), 1000, 2000)
 
 
 def test_negative_amounts_count_nothing_and_huge_ones_saturate() -> None:
     """A tenant who writes -1000 MiB into an annotation gains no room by it."""
     shares = ((Share("GPU-a", "NVIDIA", -1000, -5), Share("GPU-a", "NVIDIA", 2**40, 0)),)
 
-    assert {"GPU-a": Taken(2, AMOUNT_LIMIT, 0)} == amounts_over_time((APP,), shares)
+    assert {"GPU-a": Amounts(2, AMOUNT_LIMIT, 0)} == amounts_over_time((APP,), shares)
 
 
 def test_mig_slots_of_old_versions_count_for_their_device() -> None:
@@ -92,14 +93,18 @@ def test_ended_pod_holds_nothing(phase: str) -> None:
     assert None is read_grant(a_pod(node="n1", allocated="GPU-a,NVIDIA,1000,0:;", phase=phase), vendors())
 
 
-def test_pod_of_placeholders_holds_nothing() -> None:
-    """HAMi up to 2.5 wrote entries without a UUID for containers without devices."""
-    assert None is read_grant(a_pod(node="n1", allocated=",,0,0:;"), vendors())
+@pytest.mark.parametrize("allocated", [None, ",,0,0:;"])
+def test_pod_without_devices_of_ours_holds_replicas(allocated: str | None) -> None:
+    """
+    Another scheduler bound it, and its kubelet counts it all the same.
 
+    HAMi up to 2.5 wrote entries without a UUID for containers without devices.
+    """
+    found = read_grant(a_pod(node="n1", allocated=allocated), vendors())
 
-def test_pod_without_allocation_holds_nothing() -> None:
-    """A Pod bound by another scheduler has no device of ours."""
-    assert None is read_grant(a_pod(node="n1"), vendors())
+    assert found is not None
+    assert ({}, (("nvidia.com/gpu", 1),)) == (found.amounts, found.replicas)
+    assert None is read_grant(a_pod("p", {"name": "c"}, node="n1", allocated=allocated), vendors())
 
 
 def test_unreadable_allocation_names_the_annotation() -> None:
@@ -125,7 +130,7 @@ def test_shares_of_more_containers_than_ask_are_counted_all() -> None:
     grant = read_grant(pod, vendors())
 
     assert grant is not None
-    assert {"GPU-a": Taken(2, 3, 0)} == grant.amounts
+    assert {"GPU-a": Amounts(2, 3, 0)} == grant.amounts
 
 
 def test_init_containers_are_done_when_every_ordinary_one_has_ended_well() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hami_scheduler.values.inventory import count_resource, read_inventory
+from hami_scheduler.values.inventory import UNKNOWN, read_inventory
 
 from ..support.builders import a_device, a_node, a_register, vendors
 
@@ -117,5 +117,8 @@ def test_allocatable_replicas_are_a_quantity(amount: object, expected: int) -> N
     """Whatever the kubelet wrote, it is a count or nothing."""
     node = {"status": {"allocatable": {"nvidia.com/gpu": amount}}}
 
-    assert expected == count_resource(node, vendors()[0])
-    assert 0 == count_resource({}, vendors()[0])
+    inventory, _ = read_inventory(node, vendors())
+    unknown, _ = read_inventory({}, vendors())
+    assert inventory.replicas is not None
+    assert unknown.replicas is not None
+    assert (expected, UNKNOWN) == (inventory.replicas["nvidia.com/gpu"], unknown.replicas["nvidia.com/gpu"])

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hami_scheduler.state.cluster import Cluster
-from hami_scheduler.values.vendor import VendorFrame
+from hami_scheduler.values.vendor import VendorRules
 from hamicommon.errors import HamiError
+from hamicommon.model import Object
 
 DEVICE_CONFIG_KEY = "device-config.yaml"
 """Key in a ConfigMap, the same as in the chart's."""
@@ -20,8 +21,7 @@ SETTINGS_NAME = "hami-scheduler-settings"
 """The ConfigMap with our settings in a snapshot."""
 NODE_POLICY_KEY = "node-scheduler-policy"
 DEVICE_POLICY_KEY = "gpu-scheduler-policy"
-
-Object = dict[str, Any]
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 class SnapshotError(HamiError):
@@ -51,6 +51,7 @@ class Saved:
         Raises:
             SnapshotError: it is neither.
         """
+        kept = {"Node": self.nodes, "Pod": self.pods, "ResourceQuota": self.quotas}
         kind = document.get("kind") if isinstance(document, dict) else None
         if not kind or not isinstance(kind, str):
             raise SnapshotError(f"{source}: holds no Kubernetes object: it must have a kind, such as List or Node")
@@ -59,21 +60,15 @@ class Saved:
             for number, item in enumerate(document["items"]):
                 self.add({**of, **item} if isinstance(item, dict) else item, f"{source}, item {number}")
             return
-        self._add_object(document, source)
+        if not isinstance(document.get("metadata"), dict) or not _text(document, "name"):
+            raise SnapshotError(f"{source}: {kind} without metadata.name")
+        data, is_ours = document.get("data") or {}, _text(document, "name") == SETTINGS_NAME
+        if kind in kept:
+            kept[kind].append(document)
+        elif kind == "ConfigMap" and DEVICE_CONFIG_KEY in data and (is_ours or not self.settings):
+            self.settings = data
 
-    def _add_object(self, found: Object, source: str) -> None:
-        if not isinstance(found.get("metadata"), dict) or not _text(found, "name"):
-            raise SnapshotError(f"{source}: {found['kind']} without metadata.name")
-        if found["kind"] == "ConfigMap":
-            data = found.get("data") or {}
-            if DEVICE_CONFIG_KEY in data and (not self.settings or _text(found, "name") == SETTINGS_NAME):
-                self.settings = data
-            return
-        kept = {"Node": self.nodes, "Pod": self.pods, "ResourceQuota": self.quotas}.get(found["kind"])
-        if kept is not None:
-            kept.append(found)
-
-    def cluster(self, vendors: tuple[VendorFrame, ...]) -> Cluster:
+    def cluster(self, vendors: tuple[VendorRules, ...]) -> Cluster:
         """Return what a scheduler that sees these objects knows."""
         cluster = Cluster(vendors, lambda _kind, _name, _problem: None)
         cluster.replace_nodes(self.nodes)
@@ -99,7 +94,10 @@ def pruned(found: Object, resources: frozenset[str]) -> Object:
         },
     }
     if "annotations" in kept["metadata"]:
-        kept["metadata"]["annotations"] = _without_secrets(kept["metadata"]["annotations"])
+        # kubectl keeps a copy of the whole object in one.
+        kept["metadata"]["annotations"] = {
+            key: text for key, text in kept["metadata"]["annotations"].items() if key != _LAST_APPLIED
+        }
     spec, status = found.get("spec") or {}, found.get("status") or {}
     if found["kind"] == "ResourceQuota":
         kept["spec"] = {key: spec[key] for key in ("hard", "scopes", "scopeSelector") if spec.get(key)}
@@ -133,11 +131,6 @@ def _container(container: Object, resources: frozenset[str]) -> Object:
 
 def _only(amounts: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:
     return {name: amounts[name] for name in amounts if name in names}
-
-
-def _without_secrets(annotations: Mapping[str, str]) -> dict[str, str]:
-    """Return *annotations* without the copies of whole objects that kubectl keeps in one."""
-    return {key: text for key, text in annotations.items() if key != "kubectl.kubernetes.io/last-applied-configuration"}
 
 
 def _text(found: Mapping[str, Any], key: str) -> str:

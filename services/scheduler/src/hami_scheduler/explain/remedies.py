@@ -16,18 +16,21 @@ from typing import Any
 
 import numpy as np
 
-from hami_scheduler.decide.place_pod import Placement, place, try_node
-from hami_scheduler.decide.preempt import fewest_to_leave
-from hami_scheduler.decide.prefilter import possible_nodes
-from hami_scheduler.state.ledger import Ledger
+from hami_scheduler.search.place_pod import place, try_node
+from hami_scheduler.search.placement import Placement
+from hami_scheduler.search.preempt import fewest_to_leave
+from hami_scheduler.search.prefilter import possible_nodes
 from hami_scheduler.state.quota import Allowance
 from hami_scheduler.state.view import ClusterView
 from hami_scheduler.values.grant import Grant
-from hami_scheduler.values.request import PodRequest, Policies, read_request
-from hami_scheduler.values.vendor import VendorFrame
-from hamicommon.held import amounts_over_time
-from hamicommon.quantity import whole
+from hami_scheduler.values.policies import Policies
+from hami_scheduler.values.request import PodRequest, read_request
+from hami_scheduler.values.vendor import VendorRules
+from hamicommon.model import Object
+from hamicommon.pod.amounts import amounts_over_time
+from hamicommon.pod.containers import containers_of
 from hamicommon.wire.errors import DecodeError
+from hamicommon.wire.quantity import whole
 
 _NODES_TRIED = 64
 """Nodes that are tried for one change, and Nodes where Pods are removed."""
@@ -37,7 +40,6 @@ _PAIRS_TRIED = 32
 Amount = tuple[int, str]
 """The position of a container, and a resource in it."""
 
-Object = Mapping[str, Any]
 Answer = Generator[None, None, str | None]
 """Yields at each pause, then returns the Node that fits."""
 
@@ -56,40 +58,38 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A Pod, and what it asks."""
+    """
+    A Pod, and what it asks.
+
+    Raises:
+        DecodeError: its device-scoring weights cannot be read.
+    """
 
     pod: Object
-    request: PodRequest
-    vendors: tuple[VendorFrame, ...]
+    vendors: tuple[VendorRules, ...]
     policies: Policies
     left_out: Mapping[str, str] = field(default_factory=dict)
     """Resources of vendors that are not placed, each with the flag that enables it."""
+    request: PodRequest = field(init=False)
 
-    @classmethod
-    def of(
-        cls,
-        pod: Object,
-        vendors: tuple[VendorFrame, ...],
-        policies: Policies,
-        left_out: Mapping[str, str] | None = None,
-    ) -> "Question":
-        """
-        Return the question of *pod*.
-
-        Raises:
-            DecodeError: its device-scoring weights cannot be read.
-        """
-        return cls(pod, read_request(pod, vendors, policies), vendors, policies, left_out or {})
+    def __post_init__(self) -> None:
+        """Read the Pod."""
+        object.__setattr__(self, "request", read_request(self.pod, self.vendors, self.policies))
 
     @property
     def bound_to(self) -> str:
         """The Pod's Node, empty if it has none."""
         return str((self.pod.get("spec") or {}).get("nodeName") or "")
 
+    def amounts(self, position: int) -> dict[str, Any]:
+        """Return what the container at *position*, init containers first, asks: limits before requests."""
+        resources = containers_of(self.pod)[position][0].get("resources") or {}
+        return {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
+
     def changed(self, pod: Object) -> "Question | None":
         """Return the question of *pod*, None if it asks nothing or cannot be read."""
         try:
-            found = Question.of(pod, self.vendors, self.policies)
+            found = Question(pod, self.vendors, self.policies)
         except DecodeError:
             return None
         return found if found.request.asks_for_devices else None
@@ -97,7 +97,7 @@ class Question:
 
 def as_new(
     pods: Sequence[Object],
-    vendors: tuple[VendorFrame, ...],
+    vendors: tuple[VendorRules, ...],
     policies: Policies,
     left_out: Mapping[str, str] | None = None,
 ) -> list[Question]:
@@ -107,7 +107,7 @@ def as_new(
         metadata = {**(pod.get("metadata") or {}), "uid": f"simulated-{number}"}
         metadata.setdefault("name", metadata.get("generateName") or "unnamed")
         spec = {key: value for key, value in (pod.get("spec") or {}).items() if key != "nodeName"}
-        found.append(Question.of({**pod, "metadata": metadata, "spec": spec}, vendors, policies, left_out))
+        found.append(Question({**pod, "metadata": metadata, "spec": spec}, vendors, policies, left_out or {}))
     return found
 
 
@@ -126,7 +126,7 @@ Search = Generator[None, None, list[Change]]
 def _amounts_lowered(question: Question, view: ClusterView, names: Sequence[str]) -> Search:
     """For each amount of each container find the largest smaller amount that fits; if none does, try two together."""
     found: list[Change] = []
-    counts = {frame.count_resource for frame in question.vendors}
+    counts = {rules.count_resource for rules in question.vendors}
     for position in range(len(question.request.containers)):
         has_part = False
         for resource in _resources(question, position):
@@ -142,10 +142,10 @@ def _amounts_lowered(question: Question, view: ClusterView, names: Sequence[str]
 def _part_of_device(question: Question, view: ClusterView, names: Sequence[str], position: int) -> Search:
     """Find the largest part of a device that fits: memory first, then compute."""
     asked = {each.vendor for each in question.request.containers[position].requests}
-    amounts = amounts_in(container_at(question.pod, position))
-    for frame in question.vendors:
-        memory, cores = frame.vendor.memory_resource_name, frame.vendor.core_resource_name
-        if frame.key in asked and memory and cores in amounts:
+    amounts = question.amounts(position)
+    for rules in question.vendors:
+        memory, cores = rules.vendor.memory_resource_name, rules.vendor.core_resource_name
+        if rules.key in asked and memory and cores in amounts:
             pair = yield from _pair_lowered(question, view, names, (position, memory), (position, cores))
             if pair is not None:
                 return [_lowered_by(question, pair)]
@@ -161,7 +161,10 @@ class _Lowered:
 
     def kept(self, question: Question) -> float:
         """Return the product of the parts that are left of the amounts, 1 for a whole device's."""
-        asked = {amount: whole(_asked(question, *amount) or 0) or 0 for amount in self.amounts}
+        asked = {
+            (position, resource): whole(question.amounts(position).get(resource) or 0) or 0
+            for position, resource in self.amounts
+        }
         return math.prod(left / asked[amount] for amount, left in self.amounts.items() if asked[amount])
 
 
@@ -201,7 +204,7 @@ def _lowered_by(question: Question, lowered: _Lowered) -> Change:
     """Return the change to *lowered*, in words."""
     by_container: dict[int, list[str]] = {}
     for (position, resource), amount in lowered.amounts.items():
-        before = _asked(question, position, resource)
+        before = question.amounts(position).get(resource)
         # The API server has made 50000 to 50k.
         instead = "a whole device's" if before is None else whole(before) or before
         by_container.setdefault(position, []).append(f"{resource} {amount} instead of {instead}")
@@ -212,21 +215,16 @@ def _lowered_by(question: Question, lowered: _Lowered) -> Change:
     return Change("amount", f"with {' and '.join(texts)}", lowered.node)
 
 
-def _asked(question: Question, position: int, resource: str) -> Any:
-    """Return the amount of *resource* that a container names, None if it names none."""
-    return amounts_in(container_at(question.pod, position)).get(resource)
-
-
 def _resources(question: Question, position: int) -> Iterator[str]:
     """Yield the resources of the vendors that the container at *position* asks, and memory if it asks whole devices."""
     asked = {each.vendor for each in question.request.containers[position].requests}
-    amounts = amounts_in(container_at(question.pod, position))
-    for frame in question.vendors:
-        if frame.key in asked:
-            named = [name for name in frame.vendor.resource_names if name in amounts]
-            memory = frame.vendor.memory_resource_name
+    amounts = question.amounts(position)
+    for rules in question.vendors:
+        if rules.key in asked:
+            named = [name for name in rules.vendor.resource_names if name in amounts]
+            memory = rules.vendor.memory_resource_name
             is_whole = memory and len(named) == len(
-                set(named) & {frame.count_resource, frame.vendor.core_resource_name}
+                set(named) & {rules.count_resource, rules.vendor.core_resource_name}
             )
             yield from [*named, memory] if is_whole else named
 
@@ -235,8 +233,10 @@ def _largest_that_fits(
     question: Question, view: ClusterView, names: Sequence[str], position: int, resource: str
 ) -> Generator[None, None, tuple[int, str] | None]:
     """Return the largest smaller amount that fits, and the Node. It assumes that less fits if more does."""
-    asked = _asked(question, position, resource)
-    limit = whole(asked) if asked is not None else _most_memory(view.ledger)
+    asked = question.amounts(position).get(resource)
+    # The memory of the largest device in MiB, which is the smallest unit, bounds amounts of memory.
+    largest = np.max(view.ledger.capacity[: view.ledger.row_count, 1], initial=0)
+    limit = whole(asked) if asked is not None else int(largest) + 1
     best: tuple[int, str] | None = None
     low, high = 1, (limit or 0) - 1
     while low <= high:
@@ -281,25 +281,20 @@ def _quota_raised(question: Question, view: ClusterView, names: Sequence[str]) -
     if node is None or not isinstance(placed, Placement):
         return []
     missing = []
-    for frame in question.vendors:
-        allowance = allowances.get(frame.key)
-        if allowance is not None:
-            memory, cores = _peak(request, placed, frame.key)
-            names_and_gaps = (
-                (frame.vendor.memory_resource_name, memory - (allowance.memory_mib or 0), allowance.memory_mib, "MiB"),
-                (frame.vendor.core_resource_name, cores - (allowance.core_percent or 0), allowance.core_percent, "%"),
+    for key, allowance in allowances.items():
+        vendor = request.vendors[key].vendor
+        amounts = amounts_over_time(request.kinds, placed.shares.get(key, ())).values()
+        memory_mib, core_percent = sum(a.memory_mib for a in amounts), sum(a.core_percent for a in amounts)
+        missing += [
+            f"{most - left} {unit} of {name}"
+            for name, most, left, unit in (
+                (vendor.memory_resource_name, memory_mib, allowance.memory_mib, "MiB"),
+                (vendor.core_resource_name, core_percent, allowance.core_percent, "%"),
             )
-            missing += [
-                f"{gap} {unit} of {name}" for name, gap, left, unit in names_and_gaps if left is not None and gap > 0
-            ]
+            if left is not None and most > left
+        ]
     what = f"with {' and '.join(missing)} more in the quota of namespace {request.namespace}"
     return [Change("quota", what, node)] if missing else []
-
-
-def _peak(request: PodRequest, placed: Placement, vendor: str) -> tuple[int, int]:
-    """Return the most MiB and percent that *placed* takes of *vendor* at any time."""
-    amounts = amounts_over_time(request.kinds, placed.shares.get(vendor, ()))
-    return sum(a.memory_mib for a in amounts.values()), sum(a.core_percent for a in amounts.values())
 
 
 def _uncordoned(question: Question, view: ClusterView, names: Sequence[str]) -> Search:
@@ -308,6 +303,8 @@ def _uncordoned(question: Question, view: ClusterView, names: Sequence[str]) -> 
     for name in names:
         entry = view.ledger.node(name)
         if entry is None or not entry.inventory.cordoned:
+            continue
+        if view.ledger.short_replicas(entry, question.request.replicas):
             continue
         yield
         uses = view.ledger.device_uses(name)
@@ -367,32 +364,12 @@ def _first_fit(
     return None
 
 
-def _most_memory(ledger: Ledger) -> int:
-    """Return a bound for memory amounts: the memory of the largest device, in MiB, which is the smallest unit."""
-    rows = ledger.capacity[: ledger.row_count, 1]
-    return int(np.max(rows, initial=0)) + 1
-
-
-def container_at(pod: Object, position: int) -> Object:
-    """Return a container by its position, init containers first."""
-    spec = pod.get("spec") or {}
-    containers: Sequence[Object] = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
-    return containers[position]
-
-
-def amounts_in(container: Object) -> dict[str, Any]:
-    """Return what a container asks, limits before requests."""
-    resources = container.get("resources") or {}
-    return {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
-
-
 def _with_amount(pod: Object, position: int, resource: str, amount: int) -> Object:
     """Return a copy of *pod* whose container at *position* asks *amount* of *resource*."""
     changed: dict[str, Any] = copy.deepcopy(dict(pod))
-    resources: dict[str, Any] = dict(container_at(changed, position).get("resources") or {})
+    container: Any = containers_of(changed)[position][0]
+    resources = container["resources"] = dict(container.get("resources") or {})
     for part in ("limits", "requests"):
         if part == "limits" or resource in (resources.get(part) or {}):
             resources[part] = {**(resources.get(part) or {}), resource: str(amount)}
-    container: Any = container_at(changed, position)
-    container["resources"] = resources
     return changed

@@ -1,10 +1,9 @@
 """
 The report about one Pod: what it asks, what it gets, why each Node refuses, and which changes would help.
 
-The report is the same for a live scheduler and a snapshot, and is printed as JSON or by `hamicommon.explanation`. It is
-computed
-in small steps with pauses, so that a live scheduler can do other work in between. Neighbours: `filter` decides,
-`wording` has the sentences, `remedies` finds the changes.
+The report is the same for a live scheduler and a snapshot, and is printed as JSON or by `hamicommon.cli.explanation`.
+It is computed in small steps with pauses, so that a live scheduler can do other work in between.
+Neighbours: `filter` decides, `wording` has the sentences, `remedies` finds the changes.
 """
 
 import copy
@@ -12,16 +11,14 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, TypeVar
 
-from hami_scheduler.decide.bind_plan import promise
-from hami_scheduler.decide.filter import FilterResult, filter_nodes
-from hami_scheduler.decide.place_pod import Placement, try_node
 from hami_scheduler.explain.hints import amount_hints, policy_hints
 from hami_scheduler.explain.remedies import Change, Question, changes
-from hami_scheduler.explain.supply import Supply, supplies
 from hami_scheduler.explain.wording import Facts, choice, describe, node_sentence, summary
+from hami_scheduler.search.filter import FilterResult, filter_nodes
+from hami_scheduler.search.place_pod import try_node
+from hami_scheduler.search.placement import Placement, grant_of
 from hami_scheduler.state.ledger import Ledger
 from hami_scheduler.state.view import ClusterView
-from hami_scheduler.values.grant import Grant
 from hami_scheduler.values.reasons import Misfit
 from hami_scheduler.values.request import PodRequest
 from hamicommon.model import MigAllocation, PodShares
@@ -75,6 +72,25 @@ class NodeReport:
 
 
 @dataclass(frozen=True, slots=True)
+class Supply:
+    """The devices of one vendor in the cluster."""
+
+    vendor: str
+    devices: int = 0
+    """Offered, in any state."""
+    memory_mib: int = 0
+    """The most that one device offers."""
+    core_percent: int = 0
+    """The most that one device offers; 100 is one whole device."""
+    free_devices: int = 0
+    """Healthy, not cordoned, and with a free replica."""
+    free_memory_mib: int = 0
+    """The most that is free on one of these."""
+    free_core_percent: int = 0
+    """The most that is free on one of these."""
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """The report about one Pod."""
 
@@ -104,15 +120,24 @@ Steps = Generator[None, None, Report]
 def explain(question: Question, view: ClusterView, *, notes: tuple[str, ...] = ()) -> Steps:
     """Return the report of the Pod of *question* on *view*, which may change at each pause."""
     request = question.request
-    held = view.ledger.grant(request.uid) if request.uid else None
-    if not request.asks_for_devices and held is None:
-        return replace(_nothing_asked(question), notes=(*notes, *amount_hints(question)))
+    name = f"{request.namespace}/{request.name}"
+    grant = view.ledger.grant(request.uid) if request.uid else None
+    if not request.asks_for_devices and grant is None:
+        text = f"{name} asks for no device; kube-scheduler alone places it"
+        base = _base(request, "nothing-asked", text, question.bound_to or None)
+        return replace(base, notes=(*notes, *amount_hints(question)))
     notes = (*notes, *policy_hints(question))
-    if held is not None:
-        enforced = _enforcement(held.node, view.ledger)
-        return replace(_held(request, held, view.ledger, question.bound_to), notes=(*notes, *enforced))
+    if grant is not None:
+        verdict, text = "bound", f"{name} is bound to node {grant.node}"
+        if not question.bound_to:
+            verdict, text = "reserved", f"node {grant.node} is reserved for {name}; its bind has not been seen yet"
+        return replace(
+            _base(request, verdict, text, grant.node),
+            gets=_given(request, grant.node, grant.shares, grant.mig, view.ledger),
+            notes=(*notes, *_enforcement(grant.node, view.ledger)),
+        )
     notes = (*notes, *amount_hints(question))
-    names = sorted(entry.inventory.name for entry in view.ledger.nodes())
+    names = sorted({*view.ledger.names, *view.ledger.silent})
     result = filter_nodes(request, names, view)
     if result.node is None or result.placement is None:
         return replace((yield from _refused(question, result, view)), notes=notes)
@@ -135,7 +160,7 @@ def simulate(questions: Sequence[Question], view: ClusterView) -> Generator[None
         report = yield from explain(question, view)
         found.append(report)
         if report.verdict == "fits" and len(questions) > 1:
-            _hold(question.request, view)
+            _count_placed(question.request, view)
     return tuple(found)
 
 
@@ -152,8 +177,9 @@ def finish(steps: Generator[None, None, T]) -> T:
 def _copied(view: ClusterView) -> Generator[None, None, ClusterView]:
     """Return a copy of *view* that may be changed."""
     ledger = Ledger()
-    for number, entry in enumerate(list(view.ledger.nodes())):
-        ledger.put_node(entry.inventory)
+    inventories = (*(entry.inventory for entry in view.ledger.nodes()), *view.ledger.silent.values())
+    for number, inventory in enumerate(inventories):
+        ledger.put_node(inventory)
         if number % _STEP_NODES == 0:
             yield
     for number, grant in enumerate(list(view.ledger.grants())):
@@ -163,15 +189,15 @@ def _copied(view: ClusterView) -> Generator[None, None, ClusterView]:
     return ClusterView(ledger, copy.deepcopy(view.quotas))
 
 
-def _hold(request: PodRequest, view: ClusterView) -> None:
+def _count_placed(request: PodRequest, view: ClusterView) -> None:
     """Count what *request* gets, for the Pods after it."""
     names = [entry.inventory.name for entry in view.ledger.nodes()]
     result = filter_nodes(request, names, view)
     entry = view.ledger.node(result.node) if result.node is not None else None
     if entry is not None and result.placement is not None:
-        grant = promise(request, entry.inventory, result.placement, unix_nanoseconds=0)
+        grant = grant_of(request, entry.inventory, result.placement, unix_nanoseconds=0)
         view.ledger.put(grant)
-        view.quotas.hold(grant, 1)
+        view.quotas.count(grant, 1)
 
 
 def shape(value: Any) -> Any:
@@ -212,20 +238,6 @@ def _asked(request: PodRequest) -> tuple[Asked, ...]:
     )
 
 
-def _nothing_asked(question: Question) -> Report:
-    text = f"{question.request.namespace}/{question.request.name} asks for no device; kube-scheduler alone places it"
-    return _base(question.request, "nothing-asked", text, question.bound_to or None)
-
-
-def _held(request: PodRequest, held: Grant, ledger: Ledger, bound_to: str) -> Report:
-    name = f"{request.namespace}/{request.name}"
-    text = f"{name} is bound to node {held.node}"
-    if not bound_to:
-        text = f"node {held.node} is reserved for {name}; its bind has not been seen yet"
-    given = _given(request, held.node, held.shares, held.mig, ledger)
-    return replace(_base(request, "bound" if bound_to else "reserved", text, held.node), gets=given)
-
-
 def _enforcement(node: str, ledger: Ledger) -> tuple[str, ...]:
     """Return a sentence that says who limits memory on *node*; none if its device plugin does not say it."""
     entry = ledger.node(node)
@@ -234,7 +246,7 @@ def _enforcement(node: str, ledger: Ledger) -> tuple[str, ...]:
 
 
 def _refused(question: Question, result: FilterResult, view: ClusterView) -> Steps:
-    request, misfits = question.request, result.misfits
+    request, misfits = question.request, result.refusal.misfits
     facts = Facts(request, view.ledger, view.allowances(request))
     text = summary(request, misfits, facts)
     nodes: list[NodeReport] = []
@@ -243,8 +255,28 @@ def _refused(question: Question, result: FilterResult, view: ClusterView) -> Ste
         if number % _STEP_NODES == 0:
             yield
     found = yield from changes(question, view, sorted(misfits))
-    offered = yield from supplies(request, view.ledger)
-    return replace(_base(request, "refused", text, None), nodes=tuple(nodes), changes=found, supplies=offered)
+    return replace(
+        _base(request, "refused", text, None),
+        nodes=tuple(nodes),
+        changes=found,
+        supplies=supplies(request, view.ledger),
+    )
+
+
+def supplies(request: PodRequest, ledger: Ledger) -> tuple[Supply, ...]:
+    """Return the supply of each vendor that *request* asks, in the order of its containers."""
+    vendors = dict.fromkeys(each.vendor for container in request.containers for each in container.requests)
+    return tuple(_supply(vendor, ledger) for vendor in vendors)
+
+
+def _supply(vendor: str, ledger: Ledger) -> Supply:
+    left = ledger.left()
+    is_offered = ledger.has_device & ledger.of_kinds(lambda kind: kind.vendor == vendor)
+    offered = ledger.capacity[: ledger.row_count][is_offered]
+    free = left[is_offered & ledger.is_open[: ledger.row_count] & (left[:, 0] > 0)]
+    _, memory_mib, core_percent = offered.max(axis=0, initial=0).tolist()
+    _, free_memory_mib, free_core_percent = free.max(axis=0, initial=0).tolist()
+    return Supply(vendor, len(offered), memory_mib, core_percent, len(free), free_memory_mib, free_core_percent)
 
 
 def _others(
@@ -254,22 +286,18 @@ def _others(
     ledger = view.ledger
     allowances = view.allowances(request)
     facts = Facts(request, ledger, allowances)
-    scores = _scores(ledger)
     found: list[NodeReport] = []
     for number, name in enumerate((name for name in names if name != result.node), 1):
-        tried = result.misfits.get(name) or try_node(request, name, ledger, allowances)
-        if isinstance(tried, Placement):
-            score = scores.get(name, 0.0)
+        tried = result.refusal.misfits.get(name) or try_node(request, name, ledger, allowances)
+        entry = ledger.node(name)
+        if isinstance(tried, Placement) and entry is not None:
+            score = ledger.node_score(entry)
             found.append(NodeReport(name, True, score, "", _lost(score, result.score, request)))
-        else:
+        elif isinstance(tried, Misfit):
             found.append(_misfit_report(name, tried, facts))
         if number % _STEP_NODES == 0:
             yield
     return sorted(found, key=lambda node: (not node.fits, node.name))
-
-
-def _scores(ledger: Ledger) -> dict[str, float]:
-    return {ledger.node_name(index): float(score) for index, score in enumerate(ledger.node_scores())}
 
 
 def _lost(score: float, best: float, request: PodRequest) -> str:

@@ -13,16 +13,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hami_scheduler.decide.filter import FilterResult
-from hami_scheduler.decide.prefilter import accepted_kinds, refused_uuids
-from hami_scheduler.state.ledger import Ledger
+from hami_scheduler.rules.fit import WHOLE_CORE_PERCENT
+from hami_scheduler.search.filter import FilterResult
+from hami_scheduler.search.prefilter import belonging_devices, refused_devices
+from hami_scheduler.state.ledger import Excess, Ledger
 from hami_scheduler.state.quota import UNLIMITED, Allowance
-from hami_scheduler.values.fit import WHOLE_CORE_PERCENT
+from hami_scheduler.values.constraints import Constraints
 from hami_scheduler.values.grant import Grant
 from hami_scheduler.values.reasons import Misfit, Reason
 from hami_scheduler.values.request import PodRequest
-from hami_scheduler.values.rules import Rules
-from hami_scheduler.values.vendor import VendorFrame
+from hami_scheduler.values.vendor import VendorRules
 from hamicommon.model import Request
 
 EVENT_LIMIT_BYTES = 1024
@@ -88,15 +88,15 @@ def summary(request: PodRequest, misfits: Mapping[str, Misfit], facts: "Facts") 
     """
     Return the causes, most common first, each Node counted once: `0 of 3 nodes: 2 have no free replica, 1 is cordoned`.
 
-    A Node counts for the reason that comes closest to fitting.
+    A Node counts for the reason that comes closest to fitting, and for the vendor whose devices have it.
     """
-    nodes: defaultdict[Reason, list[str]] = defaultdict(list)
+    nodes: defaultdict[tuple[Reason, str], list[str]] = defaultdict(list)
     for name, misfit in misfits.items():
-        nodes[misfit.cause].append(name)
+        nodes[misfit.cause, misfit.vendor].append(name)
     ranked = sorted(nodes.items(), key=lambda item: (-len(item[1]), item[0]))
     parts = [
         of_nodes(cause, len(names), facts.about(cause, names, [misfits[name] for name in names]))
-        for cause, names in ranked[:_CAUSES_NAMED]
+        for (cause, _), names in ranked[:_CAUSES_NAMED]
     ]
     others = sum(len(names) for _, names in ranked[_CAUSES_NAMED:])
     if others:
@@ -106,6 +106,8 @@ def summary(request: PodRequest, misfits: Mapping[str, Misfit], facts: "Facts") 
 
 def node_sentence(name: str, misfit: Misfit, facts: "Facts") -> str:
     """Return why the Node *name* refuses: `2 of 4 NVIDIA devices lack 3000 MiB (best has 2048), 2 are cordoned`."""
+    if misfit.parts:
+        return "; ".join(dict.fromkeys(node_sentence(name, part, facts) for part in misfit.parts))
     if not misfit.device_count:
         return of_node(misfit.cause, facts.about(misfit.cause, [name], [misfit]))
     parts: list[str] = []
@@ -117,17 +119,28 @@ def node_sentence(name: str, misfit: Misfit, facts: "Facts") -> str:
     return ", ".join(parts)
 
 
-def describe(asked: Request, frame: VendorFrame) -> str:
+def describe(asked: Request, rules: VendorRules) -> str:
     """Return *asked* in words: `2 NVIDIA devices with 3000 MiB and 25 % compute each`."""
     plural, each = ("s", " each") if asked.count > 1 else ("", "")
-    share = share_words(asked, frame)
+    profile = f"{asked.profile_size} of its parts" if asked.profile_size else ""
+    cores = _compute_words(asked, rules) if asked.core_percent else ""
+    share = " and ".join(part for part in (profile, _memory_words(asked, rules), cores) if part)
     return f"{asked.count} {asked.vendor} device{plural}" + (f" with {share}{each}" if share else "")
 
 
 def short_by(grant: Grant, problems: Mapping[str, str]) -> str:
     """Return why *grant* can no longer be kept, from what `ledger.shortfall` found."""
-    listed = ", ".join(f"device {uuid} {problem}" for uuid, problem in sorted(problems.items()))
+    resources = {name for name, _ in grant.replicas}
+    listed = ", ".join(
+        f"{'resource' if key in resources else 'device'} {key} {problem}" for key, problem in sorted(problems.items())
+    )
     return f"node {grant.node} can no longer take {grant.namespace}/{grant.name}: {listed}"
+
+
+def above(excess: Excess) -> str:
+    """Return what is granted of a device beyond what it offers, and to whom."""
+    over = f"{excess.replicas} replicas, {excess.memory_mib} MiB and {excess.core_percent} % compute"
+    return f"device {excess.uuid} is granted {over} above its capacity, to {', '.join(excess.pods)}"
 
 
 def _by_code(misfits: Mapping[str, Misfit], named: int) -> list[str]:
@@ -150,56 +163,52 @@ def _by_code(misfits: Mapping[str, Misfit], named: int) -> list[str]:
 class _Phrase:
     """How one reason is worded; `Facts.about` fills the fields in braces."""
 
-    one: str
-    """The verb of one Node or one device."""
-    many: str
     node: str
     """What follows the verb of a Node."""
-    device: str
+    device: str = "nothing"
     """What follows the verb of a device."""
-    device_one: str = ""
-    """The verb of one device, if it differs from a Node's."""
-    device_many: str = ""
+    verbs: tuple[str, str] = ("has", "have")
+    """Of one Node or device, and of many."""
+    device_verbs: tuple[str, str] | None = None
+    """Of devices, if they differ from those of Nodes."""
 
 
+_LACK, _ARE = ("lacks", "lack"), ("is", "are")
 _PHRASES = {
-    Reason.NODE_UNREGISTERED: _Phrase("offers", "offer", "no device", "nothing"),
-    Reason.NODE_DEVICES: _Phrase("has", "have", "fewer {vendor} devices than the {count} asked", "nothing"),
-    Reason.UNHEALTHY: _Phrase("has", "have", "no healthy {vendor} device", "failed"),
-    Reason.SICK: _Phrase("has", "have", "no healthy {vendor} device", "failed"),
-    Reason.CORDONED: _Phrase("is", "are", "cordoned", "cordoned"),
+    Reason.NODE_UNREGISTERED: _Phrase("no device", verbs=("offers", "offer")),
+    Reason.SILENT: _Phrase(
+        "devices, and the kubelet offers no {silent}: its device plugin does not run", verbs=("lists", "list")
+    ),
+    Reason.KUBELET: _Phrase("fewer {resource} left on the kubelet than the {replicas} asked{left}"),
+    Reason.NODE_DEVICES: _Phrase("fewer {vendor} devices than the {count} asked"),
+    Reason.UNHEALTHY: _Phrase("no healthy {vendor} device", "failed"),
+    Reason.SICK: _Phrase("no healthy {vendor} device", "failed"),
+    Reason.CORDONED: _Phrase("cordoned", "cordoned", _ARE),
     Reason.TYPE: _Phrase(
-        "has",
-        "have",
         "no {vendor} device of a type the Pod accepts{types}",
         "not of a type the Pod accepts{types}",
-        "is",
-        "are",
+        device_verbs=_ARE,
     ),
-    Reason.MODE: _Phrase("has", "have", "no {vendor} device that can be shared as the Pod asks", "another mode"),
-    Reason.UUID: _Phrase("has", "have", "no device that the Pod's UUID lists allow", "a UUID the Pod does not accept"),
+    Reason.MODE: _Phrase("no {vendor} device that can be shared as the Pod asks", "another mode"),
+    Reason.UUID: _Phrase("no device that the Pod's UUID lists allow", "a UUID the Pod does not accept"),
     Reason.OTHER_DEVICE: _Phrase(
-        "has", "have", "no room on the device of the Pod's earlier container", "no earlier container of the Pod"
+        "no room on the device of the Pod's earlier container", "no earlier container of the Pod"
     ),
-    Reason.APP_CLASS: _Phrase("has", "have", "no device free of Pods of another class", "Pods of another class"),
-    Reason.QOS: _Phrase("has", "have", "no device of the Pod's QoS policy", "another QoS policy"),
-    Reason.REPLICAS: _Phrase("has", "have", "no free replica", "no free replica"),
-    Reason.EXCLUSIVE: _Phrase(
-        "has", "have", "no {vendor} device without other users", "other users, and the Pod needs it alone"
-    ),
+    Reason.APP_CLASS: _Phrase("no device free of Pods of another class", "Pods of another class"),
+    Reason.QOS: _Phrase("no device of the Pod's QoS policy", "another QoS policy"),
+    Reason.REPLICAS: _Phrase("no free replica", "no free replica"),
+    Reason.EXCLUSIVE: _Phrase("no {vendor} device without other users", "other users, and the Pod needs it alone"),
     Reason.QUOTA: _Phrase(
-        "would exceed", "would exceed", "the namespace's quota{allowed}", "the namespace's quota{allowed}"
+        "the namespace's quota{allowed}", "the namespace's quota{allowed}", ("would exceed", "would exceed")
     ),
-    Reason.MEMORY: _Phrase("lacks", "lack", "{memory} on any {vendor} device{best}", "{memory}{best}"),
-    Reason.CORE: _Phrase("lacks", "lack", "{compute} on any {vendor} device{best}", "{compute}{best}"),
-    Reason.ZERO_CORE: _Phrase("has", "have", "no compute left on any {vendor} device", "no compute left"),
-    Reason.MIG: _Phrase("has", "have", "no MIG profile and place left for {memory}", "no MIG place for {memory}"),
+    Reason.MEMORY: _Phrase("{memory} on any {vendor} device{best}", "{memory}{best}", _LACK),
+    Reason.CORE: _Phrase("{compute} on any {vendor} device{best}", "{compute}{best}", _LACK),
+    Reason.ZERO_CORE: _Phrase("no compute left on any {vendor} device", "no compute left"),
+    Reason.MIG: _Phrase("no MIG profile and place left for {memory}", "no MIG place for {memory}"),
     Reason.COUNT: _Phrase(
-        "has", "have", "fewer {vendor} devices with room than the {count} asked{best}", "room, but {count} are asked"
+        "fewer {vendor} devices with room than the {count} asked{best}", "room, but {count} are asked"
     ),
-    Reason.NUMA: _Phrase(
-        "has", "have", "no {count} {vendor} devices with room{together}", "apart from the others", "is", "are"
-    ),
+    Reason.NUMA: _Phrase("no {count} {vendor} devices with room{together}", "apart from the others", device_verbs=_ARE),
 }
 
 
@@ -211,7 +220,7 @@ def of_nodes(reason: Reason, count: int, values: Mapping[str, str]) -> str:
     '7 lack 3000 MiB on any NVIDIA device (best has 2048)'
     """
     phrase = _PHRASES[reason]
-    return f"{count} {phrase.one if count == 1 else phrase.many} {phrase.node.format_map(values)}"
+    return f"{count} {phrase.verbs[count > 1]} {phrase.node.format_map(values)}"
 
 
 def of_node(reason: Reason, values: Mapping[str, str]) -> str:
@@ -222,7 +231,7 @@ def of_node(reason: Reason, values: Mapping[str, str]) -> str:
     'offers no device'
     """
     phrase = _PHRASES[reason]
-    return f"{phrase.one} {phrase.node.format_map(values)}"
+    return f"{phrase.verbs[0]} {phrase.node.format_map(values)}"
 
 
 def of_devices(reason: Reason, count: int, values: Mapping[str, str], among: str = "") -> str:
@@ -234,29 +243,22 @@ def of_devices(reason: Reason, count: int, values: Mapping[str, str], among: str
     ('1 is cordoned', '2 of 4 devices lack 3000 MiB')
     """
     phrase = _PHRASES[reason]
-    verb = (phrase.device_one or phrase.one) if count == 1 else (phrase.device_many or phrase.many)
+    verb = (phrase.device_verbs or phrase.verbs)[count > 1]
     return f"{count}{among} {verb} {phrase.device.format_map(values)}"
 
 
-def share_words(asked: Request, frame: VendorFrame) -> str:
-    """Return what *asked* wants of each device, empty if it only wants devices: `3000 MiB and 25 % compute`."""
-    profile = f"{asked.profile_size} of its parts" if asked.profile_size else ""
-    cores = _compute_words(asked, frame) if asked.core_percent else ""
-    return " and ".join(part for part in (profile, _memory_words(asked, frame), cores) if part)
-
-
-def _memory_words(asked: Request, frame: VendorFrame) -> str:
+def _memory_words(asked: Request, rules: VendorRules) -> str:
     """Return the memory of *asked*, empty if its vendor does not count memory."""
-    if not frame.sharing.counts_memory:
+    if not rules.fit.counts_memory:
         return ""
     if asked.memory_mib:
-        return f"{frame.memory_in_mib(asked.memory_mib)} MiB"
+        return f"{rules.memory_in_mib(asked.memory_mib)} MiB"
     return "" if asked.memory_percent is None else f"{asked.memory_percent} % of the memory"
 
 
-def _compute_words(asked: Request, frame: VendorFrame) -> str:
+def _compute_words(asked: Request, rules: VendorRules) -> str:
     """Return the compute of *asked*, in its vendor's unit."""
-    return f"{asked.held_core_percent} {frame.core_unit}"
+    return f"{asked.held_core_percent} {rules.core_unit}"
 
 
 # The numbers
@@ -270,7 +272,7 @@ class Facts:
         self._request = request
         self._ledger = ledger
         self._allowances = allowances
-        self._left: NDArray[np.int64] = (ledger.capacity - ledger.promised)[: ledger.row_count].clip(0)
+        self._left = ledger.left()
         """Per device row: replicas, MiB and percent that are not promised."""
         self._usable: dict[Request, NDArray[np.bool_]] = {}
         asked = {each: None for container in request.containers for each in container.requests}
@@ -279,24 +281,50 @@ class Facts:
     def about(self, reason: Reason, nodes: Sequence[str], misfits: Sequence[Misfit] = ()) -> dict[str, str]:
         """Return what fills the phrase of *reason* for *nodes*, which refuse as *misfits* say."""
         if not self._asked:
-            return dict.fromkeys(("vendor", "count", "memory", "compute", "types", "allowed", "best", "together"), "")
-        asked, best = self._asked[0], ""
+            fields = ("vendor", "count", "memory", "compute", "types", "allowed", "best", "together")
+            return {**dict.fromkeys(fields, ""), **self._of_kubelets(nodes)}
+        vendors = {misfit.vendor for misfit in misfits}
+        asks = [each for each in self._asked if each.vendor in vendors] or self._asked
+        asked, best = asks[0], ""
         if reason in {Reason.MEMORY, Reason.CORE}:
-            asked, best = self._lacking(self._rows(nodes), _MEMORY if reason is Reason.MEMORY else _CORES)
+            asked, best = self._lacking(asks, self._rows(nodes), _MEMORY if reason is Reason.MEMORY else _CORES)
         elif reason in {Reason.COUNT, Reason.NODE_DEVICES, Reason.NUMA}:
-            asked = max(self._asked, key=lambda each: each.count)
+            asked = max(asks, key=lambda each: each.count)
         if reason is Reason.COUNT and misfits:
-            best = f" (best has {max(dict(misfit.counts).get(reason, 0) for misfit in misfits)})"
-        rules, frame = self._request.rules[asked.vendor], self._request.vendors[asked.vendor]
+            found = [dict(part.counts) for misfit in misfits for part in misfit.parts or (misfit,)]
+            best = f" (best has {max(counts.get(reason, 0) for counts in found)})"
+        constraints, rules = self._request.constraints[asked.vendor], self._request.vendors[asked.vendor]
         return {
             "vendor": asked.vendor,
             "count": str(asked.count),
-            "memory": _memory_words(asked, frame) or "memory",
-            "compute": _compute_words(asked, frame),
-            "types": _types(rules),
+            "memory": _memory_words(asked, rules) or "memory",
+            "compute": _compute_words(asked, rules),
+            "types": _types(constraints),
             "allowed": _allowed(self._allowances.get(asked.vendor, UNLIMITED)),
             "best": best,
-            "together": " on one NUMA node" if rules.is_numa_bound else " that belong together",
+            "together": " on one NUMA node" if constraints.is_numa_bound else " that belong together",
+            **self._of_kubelets(nodes),
+        }
+
+    def _of_kubelets(self, nodes: Sequence[str]) -> dict[str, str]:
+        """Return what the kubelets of *nodes* do not offer, or have too few of: the resource that the fewest have."""
+        ledger = self._ledger
+        entries = [entry for entry in map(ledger.node, nodes) if entry is not None]
+        listed = [ledger.silent[name].silent for name in nodes if name in ledger.silent]
+        silent = ", ".join(sorted({resource for resources in listed for resource in resources}))
+        most = {
+            resource: max((ledger.replicas_left(entry, resource) for entry in entries), default=0)
+            for resource, _ in self._request.replicas
+        }
+        short = [(resource, count) for resource, count in self._request.replicas if most[resource] < count]
+        resource, count = (short or [*self._request.replicas, ("", 0)])[0]
+        rejecting = all(resource in entry.inventory.rejecting for entry in entries)
+        left = " (it rejected a Pod, and its status is the same since)" if rejecting else ""
+        return {
+            "silent": silent,
+            "resource": resource,
+            "replicas": str(count),
+            "left": left or f" (best has {max(0, most.get(resource, 0))})",
         }
 
     def _rows(self, nodes: Sequence[str]) -> NDArray[np.int64]:
@@ -308,10 +336,12 @@ class Facts:
         entries = [entry for entry in map(self._ledger.node, nodes) if entry is not None]
         return np.array([row for entry in entries for row in entry.rows.values()], np.int64)
 
-    def _lacking(self, rows: NDArray[np.int64], column: int) -> tuple[Request, str]:
-        """Return the first request for which even the best device has too little left, and what that device has."""
-        for asked in self._asked:
-            if not self._request.vendors[asked.vendor].sharing.is_plain:
+    def _lacking(self, asks: Sequence[Request], rows: NDArray[np.int64], column: int) -> tuple[Request, str]:
+        """Return the first of *asks* for which even the best device has too little left, and what that device has."""
+        if column == _CORES:
+            asks = sorted(asks, key=lambda asked: asked.held_core_percent, reverse=True)
+        for asked in asks:
+            if not self._request.vendors[asked.vendor].fit.is_plain:
                 return asked, ""
             usable = rows[self._usable_for(asked)[rows]]
             if not usable.size:
@@ -321,7 +351,7 @@ class Facts:
             if shortage:
                 return asked, f" (best has {shortage})"
         users = [container for container in self._request.containers if container.requests]
-        return self._asked[0], " beside the Pod's other containers" if len(users) > 1 else ""
+        return asks[0], " beside the Pod's other containers" if len(users) > 1 else ""
 
     def _shortage(self, asked: Request, row: int, column: int) -> str:
         """Return what the device at *row* has left of what *column* counts, empty if that is enough."""
@@ -340,11 +370,12 @@ class Facts:
     def _usable_for(self, asked: Request) -> NDArray[np.bool_]:
         """Return per device row whether *asked* accepts the device and a replica is left."""
         if asked not in self._usable:
-            ledger, rules = self._ledger, self._request.rules[asked.vendor]
-            usable = ledger.is_open[: ledger.row_count] & accepted_kinds(ledger, asked.vendor, rules)
-            usable &= self._left[:, 0] > 0
-            if rules.use_uuids or rules.nouse_uuids:
-                usable &= ~refused_uuids(ledger, rules)
+            ledger, constraints = self._ledger, self._request.constraints[asked.vendor]
+            fit = self._request.vendors[asked.vendor].fit
+            usable = belonging_devices(ledger, asked.vendor, constraints) & (self._left[:, 0] > 0)
+            for reason, refused in refused_devices(ledger, asked, constraints, fit, UNLIMITED):
+                if reason in {fit.unhealthy, Reason.CORDONED, Reason.TYPE, Reason.UUID}:
+                    usable &= ~refused
             self._usable[asked] = usable
         return self._usable[asked]
 
@@ -353,12 +384,12 @@ def _size(asked: Request) -> tuple[int, int, int, int]:
     return asked.memory_mib, asked.memory_percent or 0, asked.count, asked.core_percent
 
 
-def _types(rules: Rules) -> str:
+def _types(constraints: Constraints) -> str:
     """Return the types and modes that the Pod names, in brackets, empty if it names none."""
     named = [
-        _listed(rules.use_types),
-        f"not {_listed(rules.nouse_types)}" if _listed(rules.nouse_types) else "",
-        f"mode {rules.modes.strip()}" if rules.modes and rules.modes.strip() else "",
+        _listed(constraints.use_types),
+        f"not {_listed(constraints.nouse_types)}" if _listed(constraints.nouse_types) else "",
+        f"mode {constraints.modes.strip()}" if constraints.modes and constraints.modes.strip() else "",
     ]
     listed = ", ".join(part for part in named if part)
     return f" ({listed})" if listed else ""

@@ -1,19 +1,19 @@
 """
 The verb `/bind`: bind a Pod to its Node with the devices reserved for it there.
 
-If the reservation is gone, the devices are chosen again on exactly that Node. Neighbours: `bind_plan` owns what is
+If the reservation is gone, the devices are chosen again on exactly that Node. Neighbours: `bind.plan` owns what is
 written, `bind_writer` writes it, `http` calls this.
 """
 
 import structlog
 
-from hami_scheduler.decide.bind_plan import BindPlan, plain_bind, plan_bind, promise
-from hami_scheduler.decide.place_pod import try_node
+from hami_scheduler.bind.plan import BindPlan, plan_bind
+from hami_scheduler.errors import ApiRefusedError, ApiUnknownError, BindError
 from hami_scheduler.explain import wording
+from hami_scheduler.search.place_pod import try_node
+from hami_scheduler.search.placement import grant_of
 from hami_scheduler.serve.bind_writer import write_bind
 from hami_scheduler.serve.context import Context
-from hami_scheduler.serve.errors import ApiRefusedError, ApiUnknownError, BindError
-from hami_scheduler.state.reservation import Stage
 from hami_scheduler.values.grant import Grant
 from hami_scheduler.values.reasons import Misfit
 from hami_scheduler.values.request import read_request
@@ -30,7 +30,8 @@ async def bind_pod(context: Context, uid: str, namespace: str, name: str, node: 
         BindError: the Pod is not bound; kube-scheduler will ask for a Node again.
     """
     reference = {"metadata": {"uid": uid, "namespace": namespace, "name": name}}
-    if _is_bound_to(context, uid, node):
+    bound = context.cluster.ledger.grant(uid)
+    if bound is not None and bound.node == node and context.cluster.is_bound(uid):
         return
     try:
         plan, grant = await _prepare(context, uid, namespace, name, node)
@@ -44,15 +45,6 @@ async def bind_pod(context: Context, uid: str, namespace: str, name: str, node: 
     logger.debug("Pod bound", pod=f"{namespace}/{name}", node=node)
 
 
-def _is_bound_to(context: Context, uid: str, node: str) -> bool:
-    """Return whether the Pod *uid* is bound to *node*, even if the watch has not reported it yet."""
-    held = context.cluster.reservations.get(uid)
-    if held is not None and not (held.stage is Stage.WRITTEN and held.is_certain):
-        return False
-    bound = context.cluster.ledger.grant(uid)
-    return bound is not None and bound.node == node
-
-
 async def _prepare(context: Context, uid: str, namespace: str, name: str, node: str) -> tuple[BindPlan, Grant | None]:
     """Return the Binding to write. If it grants devices, their reservation now stays until the outcome is known."""
     reason = await context.wait_until_ready()
@@ -61,15 +53,15 @@ async def _prepare(context: Context, uid: str, namespace: str, name: str, node: 
     busy = context.bind_in_progress(uid)
     if busy:
         raise BindError(busy)
-    held = context.cluster.reservations.get(uid)
-    grant = held.grant if held is not None and held.grant.node == node else None
+    reserved = context.cluster.reservations.get(uid)
+    grant = reserved.grant if reserved is not None and reserved.grant.node == node else None
     if grant is None:
         grant = await _decide_again(context, uid, namespace, name, node)
     if grant is None:
-        return plain_bind(uid, namespace, name, node), None
+        return BindPlan(uid, namespace, name, node, {}), None  # It asks for no device.
     seconds = int(context.clock.now().timestamp())
     plan = plan_bind(grant, context.cluster.vendors, seconds, context.settings.wire_version)
-    context.cluster.begin_bind(uid, plan.annotations)
+    context.cluster.begin_bind(grant.uid, plan.annotations)
     return plan, grant
 
 
@@ -80,15 +72,17 @@ async def _decide_again(context: Context, uid: str, namespace: str, name: str, n
     This happens after a restart between filter and bind, and for a Pod that we never filtered.
     """
     pod = await context.api.read_pod(namespace, name)
+    if pod is not None and not uid:
+        uid = pod["metadata"].get("uid") or ""
     busy = context.bind_in_progress(uid)
     if busy:
         raise BindError(busy)
     if pod is None or (uid and pod["metadata"].get("uid") != uid):
-        context.give_up(uid)
+        context.cluster.give_up(uid)
         raise BindError(f"Pod {namespace}/{name} with uid {uid} does not exist")
     bound_to = (pod.get("spec") or {}).get("nodeName")
     if bound_to:
-        context.cluster.put_pod(pod)
+        context.cluster.put_read(pod)
         raise BindError(f"Pod {namespace}/{name} is already bound to node {bound_to}")
     try:
         request = read_request(pod, context.cluster.vendors, context.settings.policies)
@@ -96,12 +90,15 @@ async def _decide_again(context: Context, uid: str, namespace: str, name: str, n
         raise BindError(f"Pod {namespace}/{name}, hami.io/device-scoring-weights: {error}") from error
     if not request.asks_for_devices:
         return None
-    context.give_up(request.uid)
+    reason = context.blocked_for(request.constraints)
+    if reason:
+        raise BindError(reason)
+    context.cluster.give_up(request.uid)
     view = context.cluster.view
     allowances = view.allowances(request)
     found = try_node(request, node, view.ledger, allowances)
     if isinstance(found, Misfit):
         raise BindError(wording.refusal(request, {node: found}, view.ledger, allowances))
-    grant = promise(request, view.inventory(node), found, int(context.clock.now().timestamp() * 10**9))
-    context.cluster.reserve(grant, context.clock.steady())
+    grant = grant_of(request, view.inventory(node), found, int(context.clock.now().timestamp() * 10**9))
+    context.cluster.reserve(grant, context.clock.steady(), context.basis(pod, request))
     return grant

@@ -21,11 +21,6 @@ class CallPriority:
         self._is_calm.set()
         self._calming: asyncio.TimerHandle | None = None
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether an urgent call is running."""
-        return self._running > 0
-
     @contextmanager
     def first(self) -> Iterator[None]:
         """Mark the block as an urgent call."""

@@ -7,18 +7,18 @@ most one Pod and changes nothing. Neighbours: `report` has the steps, `http` cal
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from hami_scheduler.explain.remedies import Question, as_new
 from hami_scheduler.explain.report import Report, explain, simulate
 from hami_scheduler.state.cluster import Cluster
 from hami_scheduler.state.view import ClusterView
-from hami_scheduler.values.request import Policies
+from hami_scheduler.values.policies import Policies
+from hamicommon.model import Object
 
 _NODES_NAMED = 5
 
-Object = Mapping[str, Any]
 T = TypeVar("T")
 
 
@@ -35,6 +35,8 @@ class Explainer:
     """Why no decision can be made now, None if it can."""
     left_out: Callable[[], Mapping[str, str]] = dict
     """Resources of vendors that are not placed, each with the flag that enables it."""
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while a report is computed: many questions must not take more of the scheduler's time than one."""
 
     async def explain(self, namespace: str, name: str) -> Report | None:
         """
@@ -47,9 +49,10 @@ class Explainer:
         pod = await self.read_pod(namespace, name)
         if pod is None:
             return None
-        cluster = self.cluster()
-        question = Question.of(pod, cluster.vendors, self.policies, self.left_out())
-        return await _paused(explain(question, cluster.view, notes=self._notes(question, cluster.view)))
+        async with self._turn:
+            cluster = self.cluster()
+            question = Question(pod, cluster.vendors, self.policies, self.left_out())
+            return await _paused(explain(question, cluster.view, notes=self._notes(question, cluster.view)))
 
     async def simulate(self, pods: Sequence[Object]) -> tuple[Report, ...]:
         """
@@ -58,9 +61,10 @@ class Explainer:
         Raises:
             DecodeError: the device-scoring weights of a Pod cannot be read.
         """
-        cluster = self.cluster()
-        questions = as_new(pods, cluster.vendors, self.policies, self.left_out())
-        return await _paused(simulate(questions, cluster.view))
+        async with self._turn:
+            cluster = self.cluster()
+            questions = as_new(pods, cluster.vendors, self.policies, self.left_out())
+            return await _paused(simulate(questions, cluster.view))
 
     def _notes(self, question: Question, view: ClusterView) -> tuple[str, ...]:
         """Return notes on what a decision about devices does not show."""

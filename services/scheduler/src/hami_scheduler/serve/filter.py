@@ -2,7 +2,7 @@
 The verb `/filter`: choose a Node and reserve its devices.
 
 Choosing and reserving happen without an `await` in between, so no two Pods get the same devices. Neighbours:
-`decide.memo` chooses, `wording` says why not, `http` calls this.
+`search.cache` chooses, `wording` says why not, `http` calls this.
 """
 
 import asyncio
@@ -11,16 +11,16 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from hami_scheduler.decide.bind_plan import promise
-from hami_scheduler.decide.filter import FilterResult, filter_nodes
+from hami_scheduler.errors import ApiRefusedError, ApiUnknownError
 from hami_scheduler.explain import wording
-from hami_scheduler.serve.context import Context, Object, node_name, pod_name
-from hami_scheduler.serve.errors import ApiRefusedError, ApiUnknownError
-from hami_scheduler.state.ledger import Ledger, shortfall
-from hami_scheduler.state.reservation import Stage
+from hami_scheduler.search.filter import FilterResult, filter_nodes
+from hami_scheduler.search.placement import grant_of
+from hami_scheduler.serve.context import Context, node_name, pod_name
+from hami_scheduler.state.ledger import Ledger
 from hami_scheduler.state.view import ClusterView
 from hami_scheduler.values.inventory import read_inventory
 from hami_scheduler.values.request import PodRequest, read_request
+from hamicommon.model import Object
 from hamicommon.wire.errors import DecodeError
 
 _LEAST_NODES = 100
@@ -51,7 +51,7 @@ async def filter_pod(
         return FilterAnswer(error=text)
     if not request.asks_for_devices:
         return FilterAnswer(node_names=node_names, nodes=nodes)
-    reason = await context.wait_until_ready() or await _bound_already(context, request)
+    reason = await context.wait_until_ready(request.constraints) or await _bound_already(context, request)
     if reason:
         return FilterAnswer(error=reason)
     if nodes is None:
@@ -71,53 +71,54 @@ def _choose(context: Context, pod: Object, request: PodRequest, candidates: Sequ
         context.waits.ended(request.uid)
         return FilterAnswer(error=f"Pod {request.namespace}/{request.name} with uid {request.uid} is deleted")
     cluster.expire(now)
-    again = _same_node_again(context, request, candidates)
-    if again is not None:
-        return FilterAnswer(node_names=[again])
-    cluster.give_up(request.uid, now)
-    context.sampled_filters += _looks_sampled(len(candidates), cluster.node_count)
+    cluster.give_up(request.uid)
+    context.sampled_filters += len(candidates) == _sample_size(cluster.node_count) < cluster.node_count
     view, names_all = cluster.view, context.settings.names_all
-    result = context.memo.filter_nodes(request, candidates, view, explain_all=names_all)
+    result = _choose_uncontended(context, request, candidates, view)
     if result.node is None or result.placement is None:
-        _report_refusal(context, pod, result.refusal.kind, lambda: _sentence(request, result, view))
+        _report_refusal(
+            context,
+            pod,
+            result.refusal.kind,
+            lambda: wording.refusal(request, result.refusal.misfits, view.ledger, view.allowances(request)),
+        )
         context.wakeups.refused(request, candidates, view)
         created = str((pod.get("metadata") or {}).get("creationTimestamp") or "")
         context.waits.refused(request.uid, created, context.clock.now())
         context.count_refusal(result.refusal.leading_cause)
-        return FilterAnswer(failed_nodes=result.failed_nodes)
+        return FilterAnswer(failed_nodes=result.refusal.failed_nodes)
     context.events.forget(request.uid)
     context.wakeups.forget(request.uid)
     context.waits.ended(request.uid)
     if names_all:
-        fit = [name for name in candidates if name not in result.misfits]
-        return FilterAnswer(node_names=fit, failed_nodes=result.failed_nodes)
+        fit = [name for name in candidates if name not in result.refusal.misfits]
+        return FilterAnswer(node_names=fit, failed_nodes=result.refusal.failed_nodes)
     unix_nanoseconds = int(context.clock.now().timestamp() * 10**9)
-    cluster.reserve(promise(request, view.inventory(result.node), result.placement, unix_nanoseconds), now)
+    grant = grant_of(request, view.inventory(result.node), result.placement, unix_nanoseconds)
+    cluster.reserve(grant, now, context.basis(pod, request))
     # kube-scheduler waits for the answer, and for nothing after it.
     asyncio.get_running_loop().call_soon(_after_choice, context, request, result)
     return FilterAnswer(node_names=[result.node])
 
 
+def _choose_uncontended(
+    context: Context, request: PodRequest, candidates: Sequence[str], view: ClusterView
+) -> FilterResult:
+    """Filter *candidates*; a Node whose lock a Pod has just waited for in vain is chosen only if no other fits."""
+    names_all, search = context.settings.names_all, context.memo.search(request, view)
+    contended = set() if names_all else context.locks.contended()
+    if contended:
+        others = [name for name in candidates if name not in contended]
+        result = filter_nodes(request, others, view, search=search)
+        if result.node is not None:
+            return result
+    return filter_nodes(request, candidates, view, explain_all=names_all, search=search)
+
+
 def _after_choice(context: Context, request: PodRequest, result: FilterResult) -> None:
     """Log *result*, and look ahead: the next Pod is often a replica of this one."""
     logger.info("Node chosen", decision=wording.choice(request, result))
-    context.memo.look_ahead(request, context.cluster.view)
-
-
-def _same_node_again(context: Context, request: PodRequest, candidates: Sequence[str]) -> str | None:
-    """
-    Return the Node of an earlier bind that may still arrive, None if there is none.
-
-    The second Binding then grants the same as the first, so either may arrive.
-    """
-    cluster = context.cluster
-    held = cluster.reservations.get(request.uid)
-    if held is None or held.is_certain or held.grant.node not in candidates:
-        return None
-    if shortfall(cluster.ledger, held.grant, cluster.vendors):
-        return None
-    logger.info("Node chosen again", pod=f"{request.namespace}/{request.name}", node=held.grant.node)
-    return held.grant.node
+    context.memo.search(request, context.cluster.view).look_ahead()
 
 
 def _simulate(context: Context, request: PodRequest, nodes: Sequence[Object]) -> FilterAnswer:
@@ -129,28 +130,28 @@ def _simulate(context: Context, request: PodRequest, nodes: Sequence[Object]) ->
     ledger = Ledger()
     for node in nodes:
         inventory, _ = read_inventory(node, context.cluster.vendors)
-        ledger.put_node(inventory)
+        ledger.put_node(replace(inventory, replicas=None))
     names = [node_name(node) for node in nodes]
     result = filter_nodes(request, names, ClusterView(ledger, context.cluster.quotas), explain_all=True)
     chosen = [node for node, name in zip(nodes, names, strict=True) if name == result.node]
-    return FilterAnswer(nodes=chosen[:1], failed_nodes=result.failed_nodes)
+    return FilterAnswer(nodes=chosen[:1], failed_nodes=result.refusal.failed_nodes)
 
 
 async def _bound_already(context: Context, request: PodRequest) -> str | None:
     """Return a sentence if the Pod is bound, or may be; None if it can be decided."""
     pod_text = f"Pod {request.namespace}/{request.name}"
-    held = context.cluster.reservations.get(request.uid)
-    if held is None:
+    reserved = context.cluster.reservations.get(request.uid)
+    if reserved is None:
         bound = context.cluster.ledger.grant(request.uid)
         return f"{pod_text} is bound to node {bound.node} already" if bound else None
-    if held.stage is not Stage.WRITTEN:
+    if not reserved.is_bound:
         return None
     try:
         pod = await context.api.read_pod(request.namespace, request.name)
     except (ApiRefusedError, ApiUnknownError) as error:
         return f"{pod_text} may be bound already, and reading it failed: {error}"
     if pod is not None and pod["metadata"].get("uid") == request.uid and pod["spec"].get("nodeName"):
-        context.cluster.put_pod(pod)
+        context.cluster.put_read(pod)
         return f"{pod_text} is bound to node {pod['spec']['nodeName']} already"
     return None
 
@@ -162,10 +163,6 @@ def _report_refusal(context: Context, pod: Object, kind: str, explain: Callable[
         sentence = explain()
         logger.info("No node chosen", pod=pod_name(pod), decision=sentence)
         context.api.queue_event(pod, "FilteringFailed", sentence, is_warning=True)
-
-
-def _sentence(request: PodRequest, result: FilterResult, view: ClusterView) -> str:
-    return wording.refusal(request, result.misfits, view.ledger, view.allowances(request))
 
 
 def _with_objects(answer: FilterAnswer, nodes: Sequence[Object]) -> FilterAnswer:
@@ -190,8 +187,3 @@ def _sample_size(node_count: int) -> int:
         return node_count
     percent = max(50 - node_count // 125, _LEAST_PERCENT)
     return max(node_count * percent // 100, _LEAST_NODES)
-
-
-def _looks_sampled(candidate_count: int, node_count: int) -> bool:
-    """Return whether *candidate_count* of *node_count* Nodes is exactly the size of a sample."""
-    return candidate_count < node_count and candidate_count == _sample_size(node_count)

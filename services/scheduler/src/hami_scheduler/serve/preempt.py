@@ -1,7 +1,7 @@
 """
 The verb `/preempt`: on which Nodes the planned evictions help, and which Pods must leave there as well.
 
-Neighbours: `decide.preempt` judges one Node, `http` calls this.
+Neighbours: `search.preempt` judges one Node, `http` calls this.
 """
 
 import asyncio
@@ -10,10 +10,11 @@ from dataclasses import replace
 
 import structlog
 
-from hami_scheduler.decide.preempt import Victims, must_leave
-from hami_scheduler.serve.context import Context, Object, pod_name
-from hami_scheduler.serve.errors import ApiRefusedError, ApiUnknownError
+from hami_scheduler.errors import ApiRefusedError, ApiUnknownError
+from hami_scheduler.search.preempt import Victims, must_leave
+from hami_scheduler.serve.context import Context, pod_name
 from hami_scheduler.values.request import PodRequest
+from hamicommon.model import Object
 
 _NODES_READ = 8
 """Nodes whose Pods are read again for one call. If more are in doubt, kube-scheduler asks again soon anyway."""
@@ -49,7 +50,7 @@ def _helpful(
 ) -> dict[str, Victims]:
     """Return the Nodes of *victims* where evictions help, with all Pods that must leave there."""
     view = context.cluster.view
-    unbound = {held.grant.uid for held in context.cluster.reservations.all()}
+    unbound = {reserved.grant.uid for reserved in context.cluster.reservations.all()}
     found = {}
     for node, named in victims.items():
         uids = must_leave(request, priority, node, named.uids, view, unbound)

@@ -3,7 +3,7 @@ Remember refused Pods, and wake one if it fits now and kube-scheduler has not as
 
 kube-scheduler asks about a refused Pod again at every event of the API server. It may ask before our own watch has
 received that event. A reservation that expires and a quota that grows are no event for it at all; it would then ask
-again only minutes later. Neighbours: `decide.memo` says whether a Pod fits, `serve.filter` reports refusals.
+again only minutes later. Neighbours: `search.cache` says whether a Pod fits, `serve.filter` reports refusals.
 """
 
 from collections import OrderedDict
@@ -13,8 +13,8 @@ from typing import Protocol
 
 import structlog
 
-from hami_scheduler.decide.memo import Memo
-from hami_scheduler.serve.errors import ApiRefusedError, ApiUnknownError
+from hami_scheduler.errors import ApiRefusedError, ApiUnknownError
+from hami_scheduler.search.cache import Memo
 from hami_scheduler.state.view import ClusterView
 from hami_scheduler.values.request import PodRequest
 
@@ -80,21 +80,24 @@ class Wakeups:
         tried = self._overlooked(view, memo)
         if tried is None:
             return None
-        request = tried.request
+        request, woken, again = tried.request, None, None
         pod = f"{request.namespace}/{request.name}"
         try:
             await api.wake_pod(request.uid, request.namespace, request.name)
         except ApiRefusedError as error:
-            self._record(tried, None)
             logger.info("A waiting Pod is gone", pod=pod, error=str(error))
-            return None
         except ApiUnknownError as error:
-            self._record(tried, replace(tried, version=_NEVER))
+            again = replace(tried, version=_NEVER)
             logger.warning("A waiting Pod that fits now was not woken", pod=pod, error=str(error))
-            return None
-        self._record(tried, None)
-        logger.info("Woke a waiting Pod that fits now", pod=pod)
-        return pod
+        else:
+            woken = pod
+            logger.info("Woke a waiting Pod that fits now", pod=pod)
+        if self._pods.get(request.uid) is tried:  # kube-scheduler has not asked about it meanwhile.
+            if again is None:
+                del self._pods[request.uid]
+            else:
+                self._pods[request.uid] = again
+        return woken
 
     def _overlooked(self, view: ClusterView, memo: Memo) -> _Refused | None:
         """
@@ -108,16 +111,6 @@ class Wakeups:
             refused = self._pods[uid]
             self._pods[uid] = tried = replace(refused, version=version)
             self._pods.move_to_end(uid)
-            if refused.is_stale or memo.fits_any(refused.request, refused.candidates, view):
+            if refused.is_stale or memo.search(refused.request, view).choose(refused.candidates) is not None:
                 return tried
         return None
-
-    def _record(self, tried: _Refused, outcome: _Refused | None) -> None:
-        """Put *outcome* in the place of *tried*, unless kube-scheduler has asked about the Pod meanwhile."""
-        uid = tried.request.uid
-        if self._pods.get(uid) is not tried:
-            return
-        if outcome is None:
-            del self._pods[uid]
-        else:
-            self._pods[uid] = outcome

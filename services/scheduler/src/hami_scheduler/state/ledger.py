@@ -1,5 +1,5 @@
 """
-What is promised of every device: replicas, memory and compute, changed by deltas.
+What is promised of every device: replicas, memory and compute; and what every kubelet has left. Changed by deltas.
 
 Owns the grants, and the arrays with their sums that decisions read. A grant of an unknown device is kept and counts
 once the device is known. Must never count a Pod twice or let a number go below zero; `recount` checks both.
@@ -7,35 +7,47 @@ Neighbours: `inventory` says what Nodes offer, `grant` what a Pod holds, `prefil
 device uses.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import repeat
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hami_scheduler.values.device_use import DeviceUse, Tenant
-from hami_scheduler.values.fit import WHOLE_CORE_PERCENT
+from hami_scheduler.rules.fit import WHOLE_CORE_PERCENT
+from hami_scheduler.rules.mig import MODE, blocked_instances, mig_state
+from hami_scheduler.rules.score import Float32s, node_scores, score_divisors
+from hami_scheduler.values.constraints import DeviceKind
+from hami_scheduler.values.device_use import DeviceUse, PodOnDevice
 from hami_scheduler.values.grant import Grant
 from hami_scheduler.values.inventory import NodeInventory
-from hami_scheduler.values.mig import MODE, blocked_instances, mig_state
-from hami_scheduler.values.score import Float32s, node_scores, score_divisors
-from hami_scheduler.values.vendor import VendorFrame
-from hamicommon.held import NOTHING, Taken
+from hami_scheduler.values.request import Replicas
+from hami_scheduler.values.vendor import VendorRules
 
 Int64s = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 _FIRST_ROWS = 64
+_UNLIMITED = 2**62
+"""Replicas left of a resource that the Node's kubelet does not count, or has no say in."""
 _COLUMNS = 3
 """Replicas, MiB, core percent: the columns of every amounts array."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceKind:
-    """The properties of a device that rules about models read; a cluster has few kinds."""
-
-    vendor: str
-    type: str
-    mode: str
+_OF_ROWS: Mapping[str, float] = {
+    "capacity": 0,
+    "promised": 0,
+    "node_of_row": -1,
+    "kind_of_row": 0,
+    "is_healthy": False,
+    "is_open": False,
+}
+"""The arrays with one row per device, and what a row without a device has."""
+_OF_NODES: Mapping[str, float] = {
+    "node_promised": 0,
+    "_node_divisors": np.inf,
+    "node_versions": 0,
+    "_replicas_left": _UNLIMITED,
+}
+"""The arrays with one row per Node index, and what a row without a Node has."""
 
 
 @dataclass(slots=True)
@@ -67,6 +79,12 @@ class Ledger:
         """UIDs of the Pods that hold MIG instances."""
         self._kinds: dict[DeviceKind, int] = {}
         self._rows_of_uuid: dict[str, set[int]] = {}
+        self._silent: dict[str, NodeInventory] = {}
+        """Nodes that list devices and offer none, because no device plugin runs there."""
+        self._columns: dict[str, int] = {}
+        """Per resource that a kubelet counts: its column in `_replicas_left`."""
+        self._replicas_left: Int64s = np.full((_FIRST_ROWS, 1), _UNLIMITED, np.int64, "F")
+        """Per Node index and resource: healthy replicas that no Pod holds; negative for none and nothing to come."""
         self.version = 0
         """Increases with every change of a Node's devices or of what is promised of them."""
         self.row_count = 0
@@ -108,6 +126,30 @@ class Ledger:
     def node(self, name: str) -> NodeEntry | None:
         """Return the entry of Node *name*, None if it offers no device."""
         return self._nodes.get(name)
+
+    @property
+    def silent(self) -> Mapping[str, NodeInventory]:
+        """Per Node that lists devices and offers none, because no device plugin runs there: its inventory."""
+        return self._silent
+
+    def lacks_replicas(self, asked: Replicas) -> Bools:
+        """Return per Node index whether its kubelet has not enough left for a Pod that asks for *asked*."""
+        lacks = np.zeros(self.node_count, np.bool_)
+        for name, count in asked:
+            column = self._columns.get(name)
+            if column is not None:
+                lacks |= self._replicas_left[: self.node_count, column] < count
+        return lacks
+
+    def short_replicas(self, entry: NodeEntry, asked: Replicas) -> dict[str, int]:
+        """Return the resources of *asked* of which the kubelet of one Node has too few left, and how many it has."""
+        found = {name: self.replicas_left(entry, name) for name, _ in asked}
+        return {name: found[name] for name, count in asked if found[name] < count}
+
+    def replicas_left(self, entry: NodeEntry, resource: str) -> int:
+        """Return how many of *resource* the kubelet of one Node has left by our count; below 0 for none to come."""
+        column = self._columns.get(resource)
+        return _UNLIMITED if column is None else int(self._replicas_left[entry.index, column])
 
     def nodes(self) -> Iterator[NodeEntry]:
         """Yield every Node, in no order."""
@@ -182,15 +224,37 @@ class Ledger:
         ]
         here = self._grants_of_node.get(name, {})
         if any(use.device.mode == MODE for use in uses) or not self._with_instances.isdisjoint(here):
-            _add_mig(uses, here.values())
-        _add_tenants(uses, here.values())
+            state = mig_state(inventory.devices, here.values())
+            for use in uses:
+                use.occupied = state.occupied.get(use.device.id, [])
+                use.instances_known = use.device.id not in state.incomplete
+        annotated = [grant for grant in here.values() if grant.vendor_annotations]
+        for use in uses if annotated else ():
+            uuid, vendor = use.device.id, use.device.vendor
+            use.pods = tuple(
+                PodOnDevice(grant.vendor_annotations[vendor], grant.amounts[uuid].core_percent, grant.is_set_up)
+                for grant in annotated
+                if uuid in grant.amounts and vendor in grant.vendor_annotations
+            )
         return uses
 
-    def promise(self, node: str, uuid: str) -> Taken:
-        """Return what is promised of one device; nothing if it is unknown."""
-        entry = self._nodes.get(node)
-        row = entry.rows.get(uuid) if entry else None
-        return NOTHING if row is None else Taken(*self.promised[row].tolist())
+    @property
+    def has_device(self) -> Bools:
+        """Per device row: whether there is a device."""
+        found: Bools = self.node_of_row[: self.row_count] >= 0
+        return found
+
+    def left(self) -> Int64s:
+        """Return per device row the replicas, MiB and percent that are not promised."""
+        left: Int64s = (self.capacity - self.promised)[: self.row_count].clip(0)
+        return left
+
+    def of_kinds(self, is_wanted: Callable[[DeviceKind], bool]) -> Bools:
+        """Return per device row whether its kind is wanted; rows without a device have any kind."""
+        wanted = [is_wanted(kind) for kind in self._kinds]
+        if len(set(wanted)) < 2:
+            return np.full(self.row_count, any(wanted))
+        return np.array(wanted)[self.kind_of_row[: self.row_count]]
 
     # Changing
 
@@ -202,12 +266,19 @@ class Ledger:
         if entry is not None and entry.inventory.devices == inventory.devices:
             self._open_rows(entry, inventory)
             return
+        if entry is None and self._silent.get(inventory.name) == inventory:
+            return
         self.drop_node(inventory.name)
         if inventory.devices:
             self._add_node(inventory)
+        elif inventory.silent:
+            self._silent[inventory.name] = inventory
+            self.version += 1
 
     def drop_node(self, name: str) -> None:
         """Drop what Node *name* offers. Grants stay: the Pods still run, and the Node may come back."""
+        if self._silent.pop(name, None) is not None:
+            self.version += 1
         entry = self._nodes.pop(name, None)
         if entry is None:
             return
@@ -216,13 +287,10 @@ class Ledger:
             self._rows_of_uuid[uuid].discard(row)
             if not self._rows_of_uuid[uuid]:
                 del self._rows_of_uuid[uuid]
-        self.capacity[entry.start : stop] = 0
-        self.promised[entry.start : stop] = 0
-        self.node_of_row[entry.start : stop] = -1
-        self.is_healthy[entry.start : stop] = False
-        self.is_open[entry.start : stop] = False
-        self.node_promised[entry.index] = 0
-        self._node_divisors[entry.index] = np.inf
+        for array, empty in _OF_ROWS.items():
+            getattr(self, array)[entry.start : stop] = empty
+        for array, empty in _OF_NODES.items():
+            getattr(self, array)[entry.index] = empty
         self._names[entry.index] = None
         del self._index_of[name]
         self._name_ranks = None
@@ -276,19 +344,51 @@ class Ledger:
             np.add.at(node_expected[:, column], self.node_of_row[places], counted)
         drift = int(np.count_nonzero(expected != self.promised))
         drift += int(np.count_nonzero(node_expected != self.node_promised))
+        drift += self._recount_replicas()
         if drift:
             self.promised, self.node_promised = expected, node_expected
             self.version += 1
             self.node_versions[:] = self.version
         return drift
 
+    def _recount_replicas(self) -> int:
+        """Compute what each kubelet has left again, and return how many numbers were wrong."""
+        before = self._replicas_left.copy()
+        for entry in self._nodes.values():
+            self._offer_replicas(entry, self._grants_of_node.get(entry.inventory.name, {}).values())
+        return int(np.count_nonzero(before != self._replicas_left))
+
     # Inside
+
+    def _offer_replicas(self, entry: NodeEntry, grants: Iterable[Grant]) -> None:
+        """Set what the kubelet of a Node has left, from what it offers and what *grants* hold."""
+        inventory = entry.inventory
+        row = dict.fromkeys(self._columns, _UNLIMITED)
+        for name, offered in (inventory.replicas or {}).items():
+            row[name] = -_UNLIMITED if name in inventory.rejecting else offered
+        for grant in grants:
+            for name, count in held_replicas(grant, inventory):
+                row[name] -= count
+        for name, left in row.items():
+            column = self._column(name)  # first: it may make a wider array
+            self._replicas_left[entry.index, column] = left
+
+    def _column(self, resource: str) -> int:
+        column = self._columns.get(resource)
+        if column is None:
+            column = self._columns[resource] = len(self._columns)
+            if column >= self._replicas_left.shape[1]:
+                more = np.full((len(self._replicas_left), column), _UNLIMITED, np.int64, "F")
+                self._replicas_left = np.asfortranarray(np.hstack((self._replicas_left, more)))
+        return column
 
     def _apply(self, grant: Grant, sign: int) -> None:
         entry = self._nodes.get(grant.node)
         if entry is None:
             return
         self._touch(entry)
+        for name, count in held_replicas(grant, entry.inventory):
+            self._replicas_left[entry.index, self._columns[name]] -= sign * count
         for uuid, amount in grant.amounts.items():
             row = entry.rows.get(uuid)
             if row is not None:
@@ -303,6 +403,7 @@ class Ledger:
     def _open_rows(self, entry: NodeEntry, inventory: NodeInventory) -> None:
         entry.inventory = inventory
         self._touch(entry)
+        self._offer_replicas(entry, self._grants_of_node.get(inventory.name, {}).values())
         for uuid, row in entry.rows.items():
             self.is_open[row] = self.is_healthy[row] and uuid not in inventory.cordoned
 
@@ -324,6 +425,7 @@ class Ledger:
             self.is_open[row] = device.healthy and device.id not in inventory.cordoned
         totals = self.capacity[start : start + len(inventory.devices)].sum(axis=0, keepdims=True)
         self._node_divisors[entry.index] = score_divisors(totals)
+        self._offer_replicas(entry, ())
         for grant in self._grants_of_node.get(inventory.name, {}).values():
             self._apply(grant, 1)
 
@@ -334,9 +436,7 @@ class Ledger:
             return index
         self._names.append(name)
         if len(self._names) > len(self.node_promised):
-            self.node_promised = _grown(self.node_promised)
-            self._node_divisors = _grown(self._node_divisors, np.inf)
-            self.node_versions = _grown(self.node_versions)
+            self._grow(_OF_NODES)
         return len(self._names) - 1
 
     def _reserve_rows(self, count: int) -> int:
@@ -346,19 +446,26 @@ class Ledger:
         start = self.row_count
         self.row_count += count
         while self.row_count > len(self.capacity):
-            self.capacity, self.promised = _grown(self.capacity), _grown(self.promised)
-            self.node_of_row, self.kind_of_row = _grown(self.node_of_row, -1), _grown(self.kind_of_row)
-            self.is_healthy, self.is_open = _grown(self.is_healthy), _grown(self.is_open)
+            self._grow(_OF_ROWS)
         return start
+
+    def _grow(self, arrays: Mapping[str, float]) -> None:
+        """Give *arrays* twice the rows, the new ones empty."""
+        for name in arrays:
+            self._rearrange(name, arrays[name], slice(None), 2 * len(getattr(self, name)))
+
+    def _rearrange(self, name: str, empty: float, rows: Any, size: int) -> None:
+        """Keep *rows* of an array, first, and add empty rows up to *size*."""
+        kept = getattr(self, name)[rows]
+        array = np.full((size, *kept.shape[1:]), empty, kept.dtype, "F")
+        array[: len(kept)] = kept
+        setattr(self, name, array)
 
     def _compact(self) -> None:
         order = [row for entry in self._nodes.values() for row in range(entry.start, entry.start + len(entry.rows))]
         size = max(_FIRST_ROWS, 2 * len(order))
-        for name in ("capacity", "promised", "node_of_row", "kind_of_row", "is_healthy", "is_open"):
-            old = getattr(self, name)
-            new = np.full((size, *old.shape[1:]), -1 if name == "node_of_row" else 0, old.dtype, "F")
-            new[: len(order)] = old[order]
-            setattr(self, name, new)
+        for name, empty in _OF_ROWS.items():
+            self._rearrange(name, empty, order, size)
         row = 0
         self._rows_of_uuid = {}
         for entry in self._nodes.values():
@@ -370,26 +477,23 @@ class Ledger:
         self.row_count, self._dead_rows = row, 0
 
 
-def _add_mig(uses: Iterable[DeviceUse], grants: Iterable[Grant]) -> None:
-    """Add the MIG instances of *grants*, all on one Node, to *uses*."""
-    state = mig_state((use.device for use in uses), grants)
-    for use in uses:
-        use.occupied = state.occupied.get(use.device.id, [])
-        use.is_sound = use.device.id not in state.unsound
+def held_replicas(grant: Grant, inventory: NodeInventory) -> Iterator[tuple[str, int]]:
+    """
+    Yield how many of the healthy replicas that the kubelet of *inventory* counts the Pod of *grant* holds.
+
+    A device plugin that knows the owners of replicas withdraws those of a failed device's Pods. They are counted only
+    if each replica of the Pod stands for one share: containers that reuse replicas may leave them anywhere.
+    """
+    offered = inventory.replicas or {}
+    for name, count in grant.replicas:
+        if name in offered:
+            yield name, count - _withdrawn(grant, name, count, inventory.lost)
 
 
-def _add_tenants(uses: Iterable[DeviceUse], grants: Iterable[Grant]) -> None:
-    """Add the Pods of *grants* with notes, all on one Node, to *uses*."""
-    speaking = [grant for grant in grants if grant.notes]
-    if not speaking:
-        return
-    for use in uses:
-        uuid, vendor = use.device.id, use.device.vendor
-        use.tenants = tuple(
-            Tenant(grant.notes[vendor], grant.amounts[uuid].core_percent, grant.is_settled)
-            for grant in speaking
-            if uuid in grant.amounts and vendor in grant.notes
-        )
+def _withdrawn(grant: Grant, resource: str, count: int, lost: Mapping[str, str]) -> int:
+    if not lost or sum(amount.replicas for amount in grant.amounts.values()) != count:
+        return 0
+    return sum(amount.replicas for uuid, amount in grant.amounts.items() if lost.get(uuid) == resource)
 
 
 def _amounts() -> Int64s:
@@ -397,27 +501,58 @@ def _amounts() -> Int64s:
     return np.zeros((_FIRST_ROWS, _COLUMNS), np.int64, "F")
 
 
-def _grown(array: NDArray, empty: float = 0) -> NDArray:  # type: ignore[type-arg]
-    """Return *array* with twice the rows, the new ones *empty*."""
-    grown = np.full((2 * len(array), *array.shape[1:]), empty, array.dtype, "F")
-    grown[: len(array)] = array
-    return grown
+@dataclass(frozen=True, slots=True)
+class Excess:
+    """What is granted of one device beyond what it offers."""
+
+    node: str
+    uuid: str
+    replicas: int
+    memory_mib: int
+    core_percent: int
+    pods: tuple[str, ...]
+    """`namespace/name` of the Pods that hold it, sorted."""
 
 
-def shortfall(ledger: Ledger, grant: Grant, vendors: Iterable[VendorFrame] = ()) -> Mapping[str, str]:
+def above_capacity(ledger: Ledger, vendors: Iterable[VendorRules]) -> list[Excess]:
     """
-    Return per device UUID of *grant*, which *ledger* counts, why its promises cannot be kept; empty if they can.
+    Return the devices of which more is granted than they offer; *vendors* say which of their amounts are limited.
+
+    Never so by a decision of ours. A capacity that was lowered, a forged grant and another scheduler can cause it.
+    """
+    rules_of = {rules.key: rules for rules in vendors}
+    rows = np.flatnonzero((ledger.promised > ledger.capacity)[: ledger.row_count].any(axis=1)).tolist()
+    found = []
+    for row in rows:
+        if ledger.node_of_row[row] < 0:
+            continue
+        name = ledger.node_name(int(ledger.node_of_row[row]))
+        entry = ledger.node(name)
+        uuid = next(uuid for uuid, place in entry.rows.items() if place == row) if entry else ""
+        holders = [grant for grant in ledger.grants_on(name) if uuid in grant.amounts]
+        counted = [_over(ledger, row, grant, rules_of.get(grant.vendors[uuid])) for grant in holders]
+        replicas, memory_mib, core_percent = (min(amounts) for amounts in zip(*counted, strict=True))
+        if replicas or memory_mib or core_percent:
+            pods = tuple(sorted(f"{grant.namespace}/{grant.name}" for grant in holders))
+            found.append(Excess(name, uuid, replicas, memory_mib, core_percent, pods))
+    return found
+
+
+def shortfall(ledger: Ledger, grant: Grant, vendors: Iterable[VendorRules] = ()) -> Mapping[str, str]:
+    """
+    Return per device UUID and resource of *grant*, which *ledger* counts, why it cannot be kept; empty if it can.
 
     A bind checks this last: since the choice the device may have gone, or another scheduler may have taken from it.
     *vendors* say which of their amounts are limited.
     """
-    frames = {frame.key: frame for frame in vendors}
+    rules_of = {rules.key: rules for rules in vendors}
     entry = ledger.node(grant.node)
     found: dict[str, str] = {}
-    blocked: set[str] = set()
-    if entry and grant.mig:
-        others = [other for other in ledger.grants_on(grant.node) if other.uid != grant.uid]
-        blocked = blocked_instances(grant, entry.inventory.devices, others)
+    if entry:
+        for name in ledger.short_replicas(entry, tuple((name, 0) for name, _ in grant.replicas)):
+            found[name] = "has too few healthy replicas left on its kubelet"
+    others = [other for other in ledger.grants_on(grant.node) if other.uid != grant.uid]
+    blocked = blocked_instances(grant, entry.inventory.devices, others) if entry and grant.mig else set()
     for uuid, own in grant.amounts.items():
         row = entry.rows.get(uuid) if entry else None
         if row is None:
@@ -426,25 +561,28 @@ def shortfall(ledger: Ledger, grant: Grant, vendors: Iterable[VendorFrame] = ())
         if not ledger.is_open[row]:
             found[uuid] = "is unhealthy or cordoned"
             continue
-        over = _over(ledger, row, grant, frames.get(grant.vendors[uuid]))
+        capacity = int(ledger.capacity[row, 2])
+        over = _over(ledger, row, grant, rules_of.get(grant.vendors[uuid]))
         if any(over):
             found[uuid] = f"is short of {over[0]} replicas, {over[1]} MiB and {over[2]} % compute"
-        elif ledger.promised[row, 0] > own.replicas and _wants_whole(grant, uuid, int(ledger.capacity[row, 2])):
+        elif ledger.promised[row, 0] > own.replicas and _wants_whole(grant, uuid, capacity):
             found[uuid] = "is in use by others, and the Pod needs it alone"
+        elif any(_wants_whole(other, uuid, capacity) for other in others):
+            found[uuid] = "is in use by a Pod that needs it alone"
         elif uuid in blocked:
             found[uuid] = "has no free place for the chosen MIG instance"
     return found
 
 
-def _over(ledger: Ledger, row: int, grant: Grant, frame: VendorFrame | None) -> list[int]:
+def _over(ledger: Ledger, row: int, grant: Grant, rules: VendorRules | None) -> list[int]:
     """Return by how many replicas, MiB and percent the promises on the device at *row* exceed it."""
     amounts = zip(ledger.promised[row].tolist(), ledger.capacity[row].tolist(), strict=True)
     over = [max(0, promised - capacity) for promised, capacity in amounts]
-    if frame is None:
+    if rules is None:
         return over
-    sharing, notes = frame.sharing, grant.notes.get(frame.key, ())
-    has_own_capacity = frame.core_capacity is not None and frame.core_capacity(notes) > 0
-    counts = (sharing.counts_replicas, sharing.counts_memory, sharing.counts_cores and not has_own_capacity)
+    fit, vendor_annotations = rules.fit, grant.vendor_annotations.get(rules.key, ())
+    has_own_capacity = rules.core_capacity is not None and rules.core_capacity(vendor_annotations) > 0
+    counts = (fit.counts_replicas, fit.counts_memory, fit.counts_cores and not has_own_capacity)
     return [amount if is_counted else 0 for amount, is_counted in zip(over, counts, strict=True)]
 
 

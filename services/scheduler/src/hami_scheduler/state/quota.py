@@ -14,9 +14,9 @@ from typing import Any
 
 from hami_scheduler.values.grant import Grant
 from hami_scheduler.values.inventory import Problem
-from hami_scheduler.values.vendor import VendorFrame
-from hamicommon.resource_quota import hard_limits, strictest, unapplied_limits
-from hamicommon.vendor import limit_readers
+from hami_scheduler.values.vendor import VendorRules
+from hamicommon.vendors.description import limit_readers
+from hamicommon.vendors.resource_quota import hard_limits, strictest, unapplied_limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +26,16 @@ class Allowance:
     memory_mib: int | None = None
     core_percent: int | None = None
 
-    def allows(self, memory_mib: int, core_percent: int) -> bool:
-        """Return whether a Pod that holds this much stays within the limits."""
-        return (self.memory_mib is None or memory_mib <= self.memory_mib) and (
-            self.core_percent is None or core_percent <= self.core_percent
+    def is_exceeded_by(self, memory_mib: Any, core_percent: int) -> Any:
+        """Return whether a Pod that takes this much exceeds a limit: a bool, or an array for an array of MiB."""
+        exceeds_memory = self.memory_mib is not None and memory_mib > self.memory_mib
+        return exceeds_memory | (self.core_percent is not None and core_percent > self.core_percent)
+
+    def widened_by(self, memory_mib: int, core_percent: int) -> "Allowance":
+        """Return the allowance once this much is no longer taken."""
+        return Allowance(
+            None if self.memory_mib is None else self.memory_mib + memory_mib,
+            None if self.core_percent is None else self.core_percent + core_percent,
         )
 
 
@@ -54,7 +60,7 @@ class Quotas:
     If several ResourceQuotas limit one resource, the smallest limit counts, as in Kubernetes.
     """
 
-    vendors: tuple[VendorFrame, ...]
+    vendors: tuple[VendorRules, ...]
     report: Callable[[str, Problem], None] = lambda _name, _problem: None
     """Called for each quota, as NAMESPACE/NAME, that has limits which are not applied."""
     version: int = 0
@@ -71,10 +77,10 @@ class Quotas:
 
     def put(self, quota: Mapping[str, Any]) -> None:
         """Replace the limits of *quota*, a v1 ResourceQuota."""
-        readers = limit_readers(frame.vendor for frame in self.vendors)
+        readers = limit_readers(rules.vendor for rules in self.vendors)
         namespace, name = _key(quota)
         self._hard[namespace, name] = hard_limits(quota, readers)
-        self._settle(namespace)
+        self._refresh(namespace)
         unapplied, before = unapplied_limits(quota, readers), self._unapplied.get((namespace, name), {})
         self._unapplied[namespace, name] = unapplied
         if unapplied.keys() - before.keys():
@@ -86,7 +92,7 @@ class Quotas:
         namespace, name = _key(quota)
         self._hard.pop((namespace, name), None)
         self._unapplied.pop((namespace, name), None)
-        self._settle(namespace)
+        self._refresh(namespace)
 
     def replace(self, quotas: list[dict[str, Any]]) -> None:
         """Take *quotas* as all there are."""
@@ -98,32 +104,29 @@ class Quotas:
         for quota in quotas:
             self.put(quota)
 
-    def hold(self, grant: Grant, sign: int) -> None:
+    def count(self, grant: Grant, sign: int) -> None:
         """Count *grant* as held (*sign* 1) or no longer held (-1)."""
         for uuid, amount in grant.amounts.items():
             key = (grant.namespace, grant.vendors[uuid])
             self._memory[key] += sign * amount.memory_mib
             self._cores[key] += sign * amount.core_percent
 
-    def allowance(self, namespace: str, vendor: VendorFrame) -> Allowance:
+    def allowance(self, namespace: str, vendor: VendorRules) -> Allowance:
         """Return what *namespace* may still take of *vendor*."""
         limits = self._limits.get(namespace)
         if not limits:
             return UNLIMITED
         memory, cores = limits.get(vendor.vendor.memory_resource_name), limits.get(vendor.vendor.core_resource_name)
-        if not vendor.sharing.counts_cores:
+        if not vendor.fit.counts_cores:
             cores = None  # what is held of them is no percentage
         key = (namespace, vendor.key)
-        return Allowance(
-            None if memory is None else memory - self._memory[key],
-            None if cores is None else cores - self._cores[key],
-        )
+        return Allowance(memory, cores).widened_by(-self._memory[key], -self._cores[key])
 
     def recount(self, grants: Iterable[Grant]) -> int:
         """Compute every sum from *grants* again, keep the result, and return how many sums were wrong."""
         fresh = Quotas(self.vendors)
         for grant in grants:
-            fresh.hold(grant, 1)
+            fresh.count(grant, 1)
         drift = _differences(self._memory, fresh._memory) + _differences(self._cores, fresh._cores)
         self._memory, self._cores = fresh._memory, fresh._cores
         return drift
@@ -135,25 +138,24 @@ class Quotas:
         namespaces = {namespace for namespace, _ in held} | set(self._limits)
         for namespace in sorted(namespaces):
             limits = self._limits.get(namespace, {})
-            for frame in self.vendors:
-                for resource, sums in zip(_limited(frame), (self._memory, self._cores), strict=True):
-                    used, limit = sums[namespace, frame.key], limits.get(resource)
+            for rules in self.vendors:
+                vendor = rules.vendor
+                for resource, sums in (
+                    (vendor.memory_resource_name, self._memory),
+                    (vendor.core_resource_name, self._cores),
+                ):
+                    used, limit = sums[namespace, rules.key], limits.get(resource)
                     if used or limit is not None:
                         found.append(QuotaUse(namespace, resource, used, limit))
         return found
 
-    def _settle(self, namespace: str) -> None:
+    def _refresh(self, namespace: str) -> None:
         self.version += 1
         limits = strictest(hard for (owner, _), hard in self._hard.items() if owner == namespace)
         if limits:
             self._limits[namespace] = limits
         else:
             self._limits.pop(namespace, None)
-
-
-def _limited(frame: VendorFrame) -> tuple[str, str]:
-    """Return the resources of a vendor that a quota may limit: memory, then cores."""
-    return frame.vendor.memory_resource_name, frame.vendor.core_resource_name
 
 
 def _key(quota: Mapping[str, Any]) -> tuple[str, str]:

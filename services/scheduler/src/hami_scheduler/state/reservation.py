@@ -1,20 +1,22 @@
 """
 What is promised to Pods that are not bound yet, and for how long.
 
-A reservation is chosen by a filter, held while its bind is in progress, and kept after the bind until the Pod is seen
-bound. It is in memory alone and ends with the process. Time comes as `now`, in seconds of any steady clock.
+A filter makes a reservation. It expires without a bind, and otherwise stays until the Pod is seen bound. It is in
+memory alone and ends with the process. Time comes as `now`, in seconds of any steady clock.
 Neighbours: `cluster` counts reservations in the ledger.
 """
 
 import math
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from enum import Enum
 
 from hami_scheduler.values.grant import Grant
+from hami_scheduler.values.request import PodRequest
 
 RESERVATION_SECONDS = 60.0
 """
-How long a choice is held without a bind. It is twice kube-scheduler's extender timeout of 30 s, so that a slow bind
+How long a choice is reserved without a bind. It is twice kube-scheduler's extender timeout of 30 s, so that a slow bind
 finds it, and short enough that an abandoned scheduling cycle does not block the devices for long.
 """
 
@@ -30,6 +32,17 @@ class Stage(Enum):
     """Its Binding is written, or may be. It stays until the Pod is seen."""
 
 
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """What a choice was made for, and when."""
+
+    version: str
+    """The resourceVersion of the Pod, a precondition of the Binding; empty if it was not known."""
+    request: PodRequest
+    term: Hashable = None
+    """The term of this replica. In another one, other schedulers may have decided since."""
+
+
 @dataclass(slots=True)
 class Reservation:
     """The reservation of one Pod."""
@@ -39,7 +52,14 @@ class Reservation:
     """None if it must not expire."""
     stage: Stage = Stage.CHOSEN
     is_certain: bool = True
-    """Whether it is known that the Binding was written."""
+    """False if a Binding may have been written, or may still be."""
+    basis: Basis | None = None
+    """None if the Pod must be read again before it is bound."""
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether the Pod is known to be bound, even if it was not seen bound."""
+        return self.stage is Stage.WRITTEN and self.is_certain
 
 
 @dataclass(slots=True)
@@ -61,9 +81,9 @@ class Reservations:
         """Return the reservation of Pod *uid*."""
         return self._by_uid.get(uid)
 
-    def put(self, grant: Grant, now: float) -> Reservation:
-        """Hold *grant* for its Pod, instead of what was held before."""
-        reservation = Reservation(grant, now + self.seconds)
+    def put(self, grant: Grant, now: float, basis: Basis | None = None) -> Reservation:
+        """Reserve *grant*, chosen for the Pod of *basis*, instead of what was reserved before."""
+        reservation = Reservation(grant, now + self.seconds, basis=basis)
         self.take(reservation)
         return reservation
 
@@ -72,7 +92,7 @@ class Reservations:
         return tuple(self._by_uid.values())
 
     def take(self, reservation: Reservation) -> None:
-        """Hold *reservation*, made elsewhere, in its stage."""
+        """Keep *reservation*, made elsewhere, in its stage."""
         self._by_uid[reservation.grant.uid] = reservation
         self._look_at(reservation.expires_at)
 
@@ -89,8 +109,14 @@ class Reservations:
             reservation.stage, reservation.is_certain = Stage.WRITTEN, is_certain
 
     def doubt(self, uid: str) -> None:
-        """Note that a Binding for *uid* got no answer: it may be written even if the next one is refused."""
-        self._by_uid[uid].is_certain = False
+        """Note that a Binding for *uid*, if it is still reserved, got no answer: it may be written at any time."""
+        reservation = self._by_uid.get(uid)
+        if reservation is not None:
+            reservation.is_certain = False
+
+    def in_doubt(self) -> tuple[Grant, ...]:
+        """Return the grants of Bindings without an answer that nobody waits for any more."""
+        return tuple(one.grant for one in self._by_uid.values() if one.stage is Stage.WRITTEN and not one.is_certain)
 
     def drop(self, uid: str) -> Reservation | None:
         """Forget the reservation of *uid*."""
@@ -107,7 +133,7 @@ class Reservations:
         """Return the UIDs of expired reservations."""
         if now < self._soonest:
             return []
-        ends = {uid: held.expires_at for uid, held in self._by_uid.items() if held.expires_at is not None}
+        ends = {uid: one.expires_at for uid, one in self._by_uid.items() if one.expires_at is not None}
         self._soonest = min(ends.values(), default=math.inf)
         return [uid for uid, end in ends.items() if end <= now]
 

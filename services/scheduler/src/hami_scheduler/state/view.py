@@ -2,7 +2,7 @@
 What a decision reads of the cluster: the ledger and the quotas.
 
 A view is borrowed, not a copy: the ledger in it changes with the next event. A decision must finish before that, and
-must not keep the view. Neighbours: `cluster` hands views out, everything in `decide` reads them.
+must not keep the view. Neighbours: `cluster` hands views out, everything in `search` reads them.
 """
 
 from dataclasses import dataclass
@@ -32,5 +32,5 @@ class ClusterView:
 
     def allowances(self, request: PodRequest) -> dict[str, Allowance]:
         """Return what the Pod's namespace may still take, per vendor key asked."""
-        vendors = (frame for frame in self.quotas.vendors if frame.key in request.rules)
-        return {frame.key: self.quotas.allowance(request.namespace, frame) for frame in vendors}
+        vendors = (rules for rules in self.quotas.vendors if rules.key in request.constraints)
+        return {rules.key: self.quotas.allowance(request.namespace, rules) for rules in vendors}

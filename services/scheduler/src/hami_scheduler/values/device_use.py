@@ -1,23 +1,23 @@
 """
 One device with what is promised of it, and what a share takes.
 
-Owns no rule: `fit` decides whether a device can take one more share. Neighbours: `state.ledger` builds these for one
-Node, `grant` adds up what a Pod takes.
+Owns no rule: `rules.fit` decides whether a device can take one more share. Neighbours: `state.ledger` builds these for
+one Node, `grant` adds up what a Pod takes.
 """
 
 from dataclasses import dataclass, field
 
-from hami_scheduler.values.rules import Notes
+from hami_scheduler.values.constraints import VendorAnnotations
 from hamicommon.model import Device, MigPlacement
 
 
 @dataclass(frozen=True, slots=True)
-class Tenant:
+class PodOnDevice:
     """A Pod on a device, for vendors that let the annotations of one Pod affect the next."""
 
-    notes: Notes
+    vendor_annotations: VendorAnnotations
     core_percent: int
-    is_settled: bool = True
+    is_set_up: bool = True
     """Whether the device plugin has set the device up for it, so that the Node reports the result."""
     is_asking: bool = False
     """Whether it is an earlier container of the Pod being tried."""
@@ -34,10 +34,10 @@ class DeviceUse:
     core_percent: int = 0
     occupied: list[MigPlacement] = field(default_factory=list)
     """Places taken by MIG instances."""
-    is_sound: bool = True
+    instances_known: bool = True
     """Whether every MIG instance on the device is known."""
-    tenants: tuple[Tenant, ...] = ()
-    """The Pods on it that have notes, in no order."""
+    pods: tuple[PodOnDevice, ...] = ()
+    """The Pods on it whose vendor annotations matter, in no order."""
     is_withheld: bool = False
     """Whether the container being tried may not have it, because a later container needs it."""
 
@@ -50,8 +50,8 @@ class DeviceUse:
             self.memory_mib,
             self.core_percent,
             list(self.occupied),
-            self.is_sound,
-            self.tenants,
+            self.instances_known,
+            self.pods,
         )
 
     def take(self, memory_mib: int, core_percent: int, replicas: int = 1) -> None:

@@ -6,18 +6,20 @@ vendors and devices stay. Neighbours: `hamicommon.wire.node_devices` decodes,
 `ledger` counts against what is read here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hami_scheduler.values.vendor import VendorFrame
+from hami_scheduler.values.vendor import VendorRules
 from hamicommon.model import Device
-from hamicommon.quantity import whole
 from hamicommon.wire import keys
 from hamicommon.wire.errors import DecodeError
 from hamicommon.wire.node_devices import decode_node_devices
 from hamicommon.wire.pair_scores import decode_pair_scores
+from hamicommon.wire.quantity import whole
 
+UNKNOWN = -1
+"""In `NodeInventory.replicas`: the kubelet does not know the resource."""
 PairScores = Mapping[str, Mapping[str, int]]
 """Device UUID to device UUID to the rating of their link."""
 
@@ -34,10 +36,24 @@ class NodeInventory:
     pair_scores: PairScores = field(default_factory=dict)
     needs_lock: bool = True
     """Whether the Node's device plugin finds the Pod of an allocation by the node lock."""
-    notes: Mapping[str, str] = field(default_factory=dict)
+    vendor_annotations: Mapping[str, str] = field(default_factory=dict)
     """Annotations that a vendor reads to rate the Node."""
     enforcement: str = ""
     """Who limits memory on the Node, and why, as its device plugin says it to people; empty if it does not."""
+    replicas: Mapping[str, int] | None = None
+    """
+    Per resource that the kubelet counts: how many healthy ones it offers, `UNKNOWN` if it does not know the resource.
+
+    None if there is no kubelet to ask, as for the Nodes an autoscaler imagines.
+    """
+    rejecting: frozenset[str] = frozenset()
+    """Resources for which the kubelet rejected a Pod that fitted by all we know."""
+    silent: tuple[str, ...] = ()
+    """Resources without which devices are listed: their device plugin does not run, so they are not offered."""
+    lost: Mapping[str, str] = field(default_factory=dict)
+    """
+    Per UUID of an unhealthy device whose plugin withdraws the replicas that the device's Pods hold: their resource.
+    """
 
     def devices_of(self, vendor: str) -> tuple[Device, ...]:
         """Return the devices of one vendor, in registered order."""
@@ -56,14 +72,15 @@ class Problem:
 def what_is_read(node: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return the parts of *node* that its inventory depends on. Most events of a Node change none of them."""
     metadata = node.get("metadata") or {}
-    return metadata.get("annotations"), metadata.get("labels"), (node.get("status") or {}).get("capacity")
+    status = node.get("status") or {}
+    return metadata.get("annotations"), metadata.get("labels"), status.get("capacity"), status.get("allocatable")
 
 
 def read_inventory(
-    node: Mapping[str, Any], vendors: tuple[VendorFrame, ...], previous: NodeInventory | None = None
+    node: Mapping[str, Any], vendors: tuple[VendorRules, ...], previous: NodeInventory | None = None
 ) -> tuple[NodeInventory, tuple[Problem, ...]]:
     """
-    Return what *node*, a v1 Node object, offers, and the parts of it that cannot be used.
+    Return what *node*, a v1 Node object, lists, and the parts of it that cannot be used.
 
     A vendor whose register annotation cannot be decoded keeps the devices of *previous*, so that a bad write does not
     end what runs there.
@@ -75,14 +92,15 @@ def read_inventory(
     problems: list[Problem] = []
     scores: dict[str, Mapping[str, int]] = {}
     needs_lock = True
-    for frame in vendors:
-        key = frame.vendor.register_key or frame.count_resource
+    lost: dict[str, str] = {}
+    for rules in vendors:
+        key = rules.vendor.register_key or rules.count_resource
         try:
-            listed = frame.offers(node) if frame.offers else registered(node, key)
+            listed = rules.read_devices(node) if rules.read_devices else registered(node, key)
         except DecodeError as error:
             problems.append(Problem(key, str(error)))
-            listed = previous.devices_of(frame.key) if previous else ()
-        if frame.may_find_owners and listed:
+            listed = previous.devices_of(rules.key) if previous else ()
+        if rules.may_find_owners and listed:
             needs_lock = not all(device.finds_owners for device in listed)
         for device in listed:
             flaw = _flaw(device, devices)
@@ -90,10 +108,16 @@ def read_inventory(
                 problems.append(Problem(key, flaw))
             else:
                 # Only the vendor knows what a mode means.
-                mode = device.mode if frame.mode_key or frame.offers else ""
-                devices[device.id] = replace(device, vendor=frame.key, mode=mode, finds_owners=False)
-        if listed and frame.pair_scores_key:
-            scores.update(_read_pair_scores(annotations, frame, problems))
+                mode = device.mode if rules.mode_key or rules.read_devices else ""
+                devices[device.id] = replace(device, vendor=rules.key, mode=mode, finds_owners=False)
+                if rules.may_find_owners and device.finds_owners and not device.healthy:
+                    lost[device.id] = rules.count_resource
+        text = annotations.get(rules.pair_scores_key)
+        if listed and text:
+            try:
+                scores.update(decode_pair_scores(text))
+            except DecodeError as error:
+                problems.append(Problem(rules.pair_scores_key, str(error)))
     inventory = NodeInventory(
         name=name,
         devices=tuple(devices.values()),
@@ -101,9 +125,34 @@ def read_inventory(
         pair_scores=scores,
         needs_lock=needs_lock,
         enforcement=annotations.get(keys.NODE_ENFORCEMENT, ""),
-        notes={key: annotations[key] for frame in vendors for key in frame.node_keys if key in annotations},
+        vendor_annotations={
+            key: annotations[key] for rules in vendors for key in rules.node_keys if key in annotations
+        },
+        replicas=_replicas(node, vendors),
+        lost=lost,
     )
     return inventory, tuple(problems)
+
+
+def offered(inventory: NodeInventory, vendors: Iterable[VendorRules]) -> NodeInventory:
+    """
+    Return what a Node that lists *inventory* offers: without the devices whose plugin does not run.
+
+    A plugin that stops leaves its inventory behind. The kubelet shows whether it runs: HAMi remembers whether it did,
+    which does not survive a restart of the scheduler.
+    Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/nvidia/device.go (`CheckHealth`)
+    """
+    listed = {device.vendor for device in inventory.devices}
+    replicas = inventory.replicas or {}
+    silent = {
+        rules.key: rules.kubelet_resources[0]
+        for rules in vendors
+        if rules.key in listed and rules.kubelet_resources and replicas.get(rules.kubelet_resources[0], 0) <= 0
+    }
+    if not silent:
+        return inventory
+    devices = tuple(device for device in inventory.devices if device.vendor not in silent)
+    return replace(inventory, devices=devices, silent=tuple(silent.values()))
 
 
 def registered(node: Mapping[str, Any], key: str) -> tuple[Device, ...]:
@@ -143,20 +192,19 @@ def _flaw(device: Device, known: Mapping[str, Device]) -> str:
     return ""
 
 
-def _read_pair_scores(
-    annotations: Mapping[str, str], frame: VendorFrame, problems: list[Problem]
-) -> Mapping[str, Mapping[str, int]]:
-    text = annotations.get(frame.pair_scores_key)
-    if not text:
-        return {}
-    try:
-        return decode_pair_scores(text)
-    except DecodeError as error:
-        problems.append(Problem(frame.pair_scores_key, str(error)))
-        return {}
+def _replicas(node: Mapping[str, Any], vendors: Iterable[VendorRules]) -> dict[str, int]:
+    """
+    Return `NodeInventory.replicas` of *node*.
 
-
-def count_resource(node: Mapping[str, Any], frame: VendorFrame) -> int:
-    """Return how many replicas of the vendor *frame* the kubelet of *node* offers."""
+    A kubelet admits a Pod without devices if it does not know a resource that the Pod asks. Only a count that no
+    plugin registers may be unknown.
+    """
     amounts = (node.get("status") or {}).get("allocatable") or {}
-    return max(0, whole(amounts.get(frame.count_resource, "0")) or 0)
+    found: dict[str, int] = {}
+    for rules in vendors:
+        for name in (*rules.kubelet_resources, rules.count_resource):
+            if name in amounts:
+                found[name] = max(0, whole(amounts[name]) or 0)
+            elif name in rules.kubelet_resources:
+                found[name] = UNKNOWN
+    return found

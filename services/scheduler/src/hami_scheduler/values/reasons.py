@@ -1,7 +1,7 @@
 """
 Why a Node or a device refuses: HAMi's codes, and the `FailedNodes` texts built from them.
 
-The text is HAMi's `n/m Code`: how many devices refuse for which reason. It must never hold an amount:
+The text is HAMi's `n/m Code`: how many devices refuse for which reason. It must never name an amount:
 kube-scheduler writes the text into the Pod's status and asks again whenever it differs, and amounts change with every
 grant. Neighbours: `fit` and `place_pod` return reasons, `wording` has sentences with amounts.
 """
@@ -15,17 +15,34 @@ from functools import cached_property, lru_cache
 
 class Reason(StrEnum):
     """
-    One reason a device, or a whole Node, cannot take a share.
+    One reason a device, or a whole Node, cannot take a share. The later it is here, the closer to fitting.
 
     Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/common/common.go
     """
 
+    WITHHELD = "CardWithheld"
+    """Not HAMi's: a search keeps the device for a later container of the Pod. No answer has this reason."""
+    NODE_UNREGISTERED = "node unregistered"
+    """The Node offers no device at all, or is unknown."""
+    SILENT = "DevicePluginNotRunning"
+    """Ours: the Node lists devices, and its kubelet offers none of their resource."""
+    NODE_DEVICES = "NodeInsufficientDevice"
+    """The Node has fewer devices of the vendor than asked, used or not."""
     UNHEALTHY = "CardNotHealth"
+    SICK = "CardUnhealthy"
+    """MetaX's code for a device that is not healthy."""
     CORDONED = "CardCordoned"
     TYPE = "CardTypeMismatch"
-    NUMA = "NumaNotFit"
+    MODE = "ModeNotFit"
+    """The device, or its Node, cannot be shared in the way the Pod asks."""
     UUID = "CardUuidMismatch"
+    OTHER_DEVICE = "CardNotFoundCustomFilterRule"
+    """An earlier container of the Pod has another device, and the vendor requires one for all."""
+    APP_CLASS = "CardAppClassMismatch"
+    QOS = "CardQosPolicyMismatch"
     REPLICAS = "CardTimeSlicingExhausted"
+    KUBELET = "KubeletReplicasExhausted"
+    """Ours: by the Pods on the Node, its kubelet has too few healthy replicas left, or it rejected one lately."""
     EXCLUSIVE = "ExclusiveDeviceAllocateConflict"
     QUOTA = "ResourceQuotaNotFit"
     MEMORY = "CardInsufficientMemory"
@@ -34,46 +51,14 @@ class Reason(StrEnum):
     MIG = "CardMigTopologyInfeasible"
     COUNT = "AllocatedCardsInsufficientRequest"
     """Some devices are acceptable, fewer than asked."""
-    MODE = "ModeNotFit"
-    """The device, or its Node, cannot be shared in the way the Pod asks."""
-    SICK = "CardUnhealthy"
-    """MetaX's code for a device that is not healthy."""
-    QOS = "CardQosPolicyMismatch"
-    APP_CLASS = "CardAppClassMismatch"
-    OTHER_DEVICE = "CardNotFoundCustomFilterRule"
-    """An earlier container of the Pod has another device, and the vendor requires one for all."""
-    NODE_DEVICES = "NodeInsufficientDevice"
-    """The Node has fewer devices of the vendor than asked, used or not."""
-    NODE_UNREGISTERED = "node unregistered"
-    """The Node offers no device at all, or is unknown."""
-    WITHHELD = "CardWithheld"
-    """Not HAMi's: a search keeps the device for a later container of the Pod. No answer has this reason."""
+    NUMA = "NumaNotFit"
 
 
-PUBLIC_REASONS = (
-    Reason.NODE_UNREGISTERED,
-    Reason.NODE_DEVICES,
-    Reason.UNHEALTHY,
-    Reason.SICK,
-    Reason.CORDONED,
-    Reason.TYPE,
-    Reason.MODE,
-    Reason.UUID,
-    Reason.OTHER_DEVICE,
-    Reason.APP_CLASS,
-    Reason.QOS,
-    Reason.REPLICAS,
-    Reason.EXCLUSIVE,
-    Reason.QUOTA,
-    Reason.MEMORY,
-    Reason.CORE,
-    Reason.ZERO_CORE,
-    Reason.MIG,
-    Reason.COUNT,
-    Reason.NUMA,
-)
-"""Every reason an answer can have, from those that rule a device out to those that come close to fitting."""
-_RANKS = {reason: rank for rank, reason in enumerate((Reason.WITHHELD, *PUBLIC_REASONS))}
+_HAMIS_CODES = {Reason.SILENT: Reason.NODE_UNREGISTERED, Reason.KUBELET: Reason.NODE_DEVICES}
+"""HAMi's closest code of each reason of ours that an answer can have."""
+PUBLIC_REASONS = tuple(reason for reason in Reason if reason is not Reason.WITHHELD)
+"""Every reason an answer can have."""
+_RANKS = {reason: rank for rank, reason in enumerate(Reason)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +71,8 @@ class Misfit:
     """Devices of the vendor asked for."""
     parts: tuple["Misfit", ...] = ()
     """The refusal of each vendor, if a container asks several and more than one refuses."""
+    vendor: str = field(default="", compare=False)
+    """Who refuses, of `parts` the one with the cause; empty if the Node offers nothing at all."""
     reasons: tuple[Reason, ...] = field(init=False, compare=False)
     """The distinct reasons, sorted."""
     cause: Reason = field(init=False, compare=False)
@@ -108,15 +95,18 @@ class Misfit:
         elif self.device_count:
             texts = sorted(f"{n}/{self.device_count} {code}" for code, n in self.counts)
         else:
-            texts = list(reasons)
+            texts = [_HAMIS_CODES.get(reason, reason) for reason in reasons]
         object.__setattr__(self, "reasons", reasons)
         object.__setattr__(self, "cause", max(reasons, key=_RANKS.__getitem__, default=Reason.NODE_DEVICES))
+        if self.parts:
+            vendor = next(part.vendor for part in self.parts if self.cause in part.reasons)
+            object.__setattr__(self, "vendor", vendor)
         object.__setattr__(self, "text", ", ".join(texts))
 
     @classmethod
-    def of_node(cls, reason: Reason) -> "Misfit":
+    def of_node(cls, reason: Reason, vendor: str = "") -> "Misfit":
         """Return the refusal of a whole Node."""
-        return cls(((reason, 0),))
+        return cls(((reason, 0),), vendor=vendor)
 
     @classmethod
     def of_all(cls, misfits: Sequence["Misfit"]) -> "Misfit":
@@ -134,15 +124,15 @@ class Misfit:
         return cls(tuple(counts.items()), sum(misfit.device_count for misfit in misfits), tuple(misfits))
 
     @classmethod
-    def of_devices(cls, counts: Counter[Reason], device_count: int) -> "Misfit":
-        """Return the refusal of a Node by its devices; reasons without a device are left out."""
-        return _same(tuple(sorted((reason, count) for reason, count in counts.items() if count)), device_count)
+    def of_devices(cls, counts: Counter[Reason], device_count: int, vendor: str = "") -> "Misfit":
+        """Return the refusal of a Node by its devices of *vendor*; reasons without a device are left out."""
+        return _same(tuple(sorted((reason, count) for reason, count in counts.items() if count)), device_count, vendor)
 
 
 @lru_cache(maxsize=1024)
-def _same(counts: tuple[tuple[Reason, int], ...], device_count: int) -> Misfit:
+def _same(counts: tuple[tuple[Reason, int], ...], device_count: int, vendor: str) -> Misfit:
     """Return the shared Misfit of *counts*: most Nodes of a cluster refuse in one of a few ways."""
-    return Misfit(counts, device_count)
+    return Misfit(counts, device_count, vendor=vendor)
 
 
 @dataclass(frozen=True)

@@ -2,44 +2,27 @@
 What a Pod asks for, read from its object.
 
 Owns `PodRequest`: every container's requests in Pod order, the constraints the Pod's annotations add, and the
-policies that rank what fits. Knows nothing of Nodes. Neighbours: `vendor` parses a container's resources, `rules` the
-annotations, `place_pod` tries the request on a Node.
+policies that rank what fits. Knows nothing of Nodes. Neighbours: `vendor` parses a container's resources, `constraints`
+and `policies` the annotations, `place_pod` tries the request on a Node.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
-from hami_scheduler.values.rules import DevicePolicy, Rules, read_device_policy
-from hami_scheduler.values.vendor import VendorFrame
-from hamicommon.held import ContainerKind, containers_of
-from hamicommon.model import Request, ScoringWeights
+from hami_scheduler.values.constraints import Constraints
+from hami_scheduler.values.policies import DevicePolicy, Policies, read_device_policy
+from hami_scheduler.values.vendor import VendorRules, resources_counted
+from hamicommon.model import ScoringWeights
+from hamicommon.pod.containers import ContainerKind
+from hamicommon.pod.counts import effective_counts
+from hamicommon.pod.reading import Container, read_pod
 from hamicommon.wire import keys
+from hamicommon.wire.go.strings import BLANKS
 from hamicommon.wire.scoring_weights import decode_scoring_weights
 
-
-@dataclass(frozen=True, slots=True)
-class ContainerRequest:
-    """What one container asks."""
-
-    name: str
-    kind: ContainerKind
-    requests: tuple[Request, ...] = ()
-    """At most one per vendor; empty if it asks for no device."""
-
-
-@dataclass(frozen=True, slots=True)
-class Policies:
-    """How Nodes and devices are ranked if a Pod does not say."""
-
-    node: str = "binpack"
-    device: str = "spread"
-
-    @classmethod
-    def named(cls, node: str | None, device: str | None) -> "Policies":
-        """Return the policies *node* and *device*; an empty one is the default."""
-        defaults = cls()
-        return cls(node or defaults.node, device or defaults.device)
+Replicas = tuple[tuple[str, int], ...]
+"""Resource and count of what a kubelet hands out to one Pod, sorted; without resources of which it asks none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,21 +32,23 @@ class PodRequest:
     uid: str
     namespace: str
     name: str
-    containers: tuple[ContainerRequest, ...]
+    containers: tuple[Container, ...]
     """Init containers first, in Pod order."""
-    rules: Mapping[str, Rules]
+    constraints: Mapping[str, Constraints]
     """Per vendor key, for each vendor asked."""
     node_policy: str
     """`spread` ranks the emptiest Node first; anything else ranks the fullest first."""
     device_policy: DevicePolicy
     weights: ScoringWeights
-    vendors: Mapping[str, VendorFrame] = field(default_factory=dict, compare=False)
+    vendors: Mapping[str, VendorRules] = field(default_factory=dict, compare=False)
     """Per vendor key, for each vendor asked."""
+    replicas: Replicas = ()
+    """What the kubelet would count."""
 
     @property
     def asks_for_devices(self) -> bool:
         """Whether any container asks for any device."""
-        return bool(self.rules)
+        return bool(self.constraints)
 
     @property
     def kinds(self) -> tuple[ContainerKind, ...]:
@@ -71,48 +56,38 @@ class PodRequest:
         return tuple(container.kind for container in self.containers)
 
 
-def read_request(pod: Mapping[str, Any], vendors: tuple[VendorFrame, ...], defaults: Policies) -> PodRequest:
+def read_request(pod: Mapping[str, Any], vendors: tuple[VendorRules, ...], defaults: Policies) -> PodRequest:
     """
     Return what *pod*, a v1 Pod object, asks of *vendors*.
 
     Raises:
         DecodeError: the Pod's device-scoring weights cannot be read. HAMi refuses such a Pod until they are fixed.
     """
-    metadata = pod.get("metadata") or {}
-    annotations: Mapping[str, str] = metadata.get("annotations") or {}
-    containers = read_containers(pod, vendors)
-    asked = {request.vendor for container in containers for request in container.requests}
+    found = read_pod(pod, vendors)
+    annotations = found.annotations
+    asked = {request.vendor for container in found.containers for request in container.requests}
     weights = ScoringWeights()
     if asked and keys.SCORING_WEIGHTS in annotations:
         weights = decode_scoring_weights(annotations[keys.SCORING_WEIGHTS])
-    frames = {frame.key: frame for frame in vendors if frame.key in asked}
+    asked_vendors = {rules.key: rules for rules in vendors if rules.key in asked}
     device_policy = read_device_policy(
-        annotations.get(keys.GPU_SCHEDULER_POLICY, defaults.device),
-        is_numa_bound=any(frame.binds_to_numa(annotations) for frame in vendors if frame.numa_bind_key in annotations),
+        annotations.get(keys.GPU_SCHEDULER_POLICY, defaults.device).strip(BLANKS),
+        is_numa_bound=any(rules.binds_to_numa(annotations) for rules in vendors if rules.numa_bind_key in annotations),
     )
     return PodRequest(
-        uid=metadata.get("uid") or "",
-        namespace=metadata.get("namespace") or "default",
-        name=metadata.get("name") or "",
-        containers=containers,
-        rules={key: frame.read_rules(annotations, device_policy) for key, frame in frames.items()},
-        node_policy=annotations.get(keys.NODE_SCHEDULER_POLICY, defaults.node),
+        uid=found.uid,
+        namespace=found.namespace,
+        name=found.name,
+        containers=found.containers,
+        constraints={key: rules.read_constraints(annotations, device_policy) for key, rules in asked_vendors.items()},
+        node_policy=annotations.get(keys.NODE_SCHEDULER_POLICY, defaults.node).strip(BLANKS),
         device_policy=device_policy,
         weights=weights,
-        vendors=frames,
+        vendors=asked_vendors,
+        replicas=read_replicas(pod, resources_counted(vendors)),
     )
 
 
-def read_containers(pod: Mapping[str, Any], vendors: tuple[VendorFrame, ...]) -> tuple[ContainerRequest, ...]:
-    """Return the containers of *pod*, init containers first, each with what it asks of *vendors*."""
-    return tuple(_read_container(container, kind, vendors) for container, kind in containers_of(pod))
-
-
-def _read_container(
-    container: Mapping[str, Any], kind: ContainerKind, vendors: tuple[VendorFrame, ...]
-) -> ContainerRequest:
-    resources = container.get("resources") or {}
-    names = {name for part in ("limits", "requests") for name in resources.get(part) or ()}
-    parsed = [frame.parse_request(resources) for frame in vendors if not names.isdisjoint(frame.resource_set)]
-    requests = tuple(request for request in parsed if request is not None and request.count > 0)
-    return ContainerRequest(container.get("name") or "", kind, requests)
+def read_replicas(pod: Mapping[str, Any], resources: Set[str]) -> Replicas:
+    """Return what the kubelet of *pod* counts of *resources*."""
+    return tuple(effective_counts(pod, resources).items())

@@ -8,24 +8,23 @@ decides until the new lists have arrived. Neighbours: `kube` lists and watches, 
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any
 
 import structlog
 
+from hami_scheduler.bind.locking import NodeLocks
 from hami_scheduler.config import Config
+from hami_scheduler.rules.vendors import vendor_rules
 from hami_scheduler.serve.background.node_resources import NodeResources
-from hami_scheduler.serve.kube import api
-from hami_scheduler.serve.locking import NodeLocks
+from hami_scheduler.serve.kube.api import TrimmedPods
 from hami_scheduler.state.cluster import Cluster, Report
-from hami_scheduler.values.vendors import vendor_frames
-from hamicommon.config import DeviceConfig
+from hamicommon.config.device_config import DeviceConfig
+from hamicommon.model import Object
 from hamicommon.runtime.api.kube import Kube, Reflector
 from hamicommon.runtime.program.device_config import DeviceConfigFile
 
 DEVICE_CONFIG_SECONDS = 5.0
 """How often the device config file is checked."""
 
-Object = dict[str, Any]
 
 logger = structlog.get_logger()
 
@@ -65,10 +64,6 @@ class ClusterFeed:
         """Wait for the first lists."""
         await self._feed.synced()
 
-    async def follow(self) -> None:
-        """Keep the cluster current until cancelled."""
-        await self._feed.follow()
-
     async def follow_config(self, use: Callable[[Cluster], None]) -> None:
         """Keep the cluster current until cancelled; after a change of the device config call *use* with the new one."""
         async with asyncio.TaskGroup() as group:
@@ -86,7 +81,7 @@ class ClusterFeed:
 
     def _feed_for(self, devices: DeviceConfig) -> "_Feed":
         config = self._config
-        vendors = vendor_frames(devices.enabled(has_ascend=config.has_ascend, has_iluvatar=config.has_iluvatar))
+        vendors = vendor_rules(devices.enabled(has_ascend=config.has_ascend, has_iluvatar=config.has_iluvatar))
         cluster = Cluster(vendors, self._report)
         return _Feed(self._kube, config.node_label_selector, cluster, self._locks, self._resources)
 
@@ -99,14 +94,30 @@ class _Feed:
         self._locks = locks
         self._resources = resources
         self.reflectors = {
-            "pods": api.pods(
-                kube,
-                lambda pods: cluster.replace_pods(pods, time.monotonic()),
-                cluster.put_pod,
-                cluster.drop_pod,
+            # Ended Pods hold nothing. But a watch of living Pods tells one that ended neither
+            # from one deleted by force, which its kubelet still counts, nor from one that its kubelet rejected.
+            "pods": Reflector(
+                TrimmedPods(kube),
+                "/api/v1/pods",
+                replace=lambda pods: cluster.replace_pods(pods, time.monotonic()),
+                upsert=lambda pod: cluster.put_pod(pod, time.monotonic()),
+                delete=lambda pod: cluster.drop_pod(pod, time.monotonic()),
             ),
-            "nodes": api.nodes(kube, selector, self._replace_nodes, self._put_node, self._drop_node),
-            "resourcequotas": api.quotas(kube, cluster.quotas.replace, cluster.quotas.put, cluster.quotas.drop),
+            "nodes": Reflector(
+                kube,
+                "/api/v1/nodes",
+                label_selector=selector,
+                replace=self._replace_nodes,
+                upsert=self._put_node,
+                delete=self._drop_node,
+            ),
+            "resourcequotas": Reflector(
+                kube,
+                "/api/v1/resourcequotas",
+                replace=cluster.quotas.replace,
+                upsert=cluster.quotas.put,
+                delete=cluster.quotas.drop,
+            ),
         }
 
     async def follow(self) -> None:

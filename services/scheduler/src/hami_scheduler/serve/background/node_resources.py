@@ -1,7 +1,7 @@
 """
 Let Nodes list the resource names that kube-scheduler looks for once a DeviceClass maps one of them.
 
-Without such a DeviceClass it writes nothing. Only the leader writes. Neighbours: `decide.node_resources` says what is
+Without such a DeviceClass it writes nothing. Only the leader writes. Neighbours: `rules.node_resources` says what is
 missing, `cluster_feed` reports Nodes, `periodic` calls `review`.
 """
 
@@ -10,10 +10,10 @@ from typing import Any
 
 import structlog
 
-from hami_scheduler.decide.node_resources import changes
-from hami_scheduler.serve.errors import ApiRefusedError, ApiUnknownError
+from hami_scheduler.errors import ApiRefusedError, ApiUnknownError
+from hami_scheduler.rules.node_resources import changes
 from hami_scheduler.serve.kube.api import KubeApi
-from hamicommon.vendor import Vendor
+from hamicommon.vendors.description import Vendor
 
 logger = structlog.get_logger()
 

@@ -1,5 +1,5 @@
 """
-What the scheduler does at intervals: expire reservations, recount the ledger, wake Pods, review what Nodes list.
+What the scheduler does at intervals, to its own state and to what others left behind.
 
 Neighbours: `context` has the state, `main` runs these until the process ends.
 """
@@ -11,12 +11,24 @@ from typing import Any
 
 import structlog
 
+from hami_scheduler.bind.fences import find_outcomes
+from hami_scheduler.explain import wording
 from hami_scheduler.serve.background.node_resources import NodeResources
 from hami_scheduler.serve.context import Context
+from hami_scheduler.state.ledger import above_capacity
+from hamicommon.runtime.api.reflector import Backoff
 
 EXPIRY_SECONDS = 0.5
 """How often reservations expire, apart from each filter. A Pod that waits for the devices waits this much longer."""
 RECOUNT_SECONDS = 60.0
+OUTCOME_SECONDS = 0.5
+"""How often the outcome of Bindings without an answer is looked for."""
+_OUTCOME_LAST_SECONDS = 10.0
+"""The same, while the API server does not answer."""
+TIDY_SECONDS = 1.0
+"""How often the leader looks for node locks that nobody needs."""
+CAPACITY_SECONDS = 5.0
+"""How often the leader looks for devices of which too much is granted."""
 REVIEW_SECONDS = 10.0
 """How often the leader looks for DeviceClasses. A Pod that needs a name that its Node does not list waits this long."""
 WAKE_SECONDS = 0.25
@@ -43,23 +55,48 @@ def jobs(
 
     async def wake() -> None:
         """Wake one Pod that fits now."""
-        if context.blocked() is None and await context.wake_one():
+        if await context.wake_one():
             count_woken()
 
-    async def review() -> None:
-        """Let Nodes list what kube-scheduler looks for."""
-        if context.blocked() is None:
-            await resources.review()
+    backoff = Backoff(OUTCOME_SECONDS, _OUTCOME_LAST_SECONDS)
+
+    async def find() -> None:
+        """Find out what became of Bindings without an answer."""
+        if context.blocked() is not None or await find_outcomes(context.cluster, context.api, context.marks):
+            backoff.reset()
+        else:
+            await asyncio.sleep(backoff.next_seconds())
+
+    above_before: set[tuple[str, str]] = set()
+
+    async def look() -> None:
+        """Report each device of which more is granted than it offers, once until that has ended."""
+        found = above_capacity(context.cluster.ledger, context.cluster.vendors) if context.blocked() is None else []
+        for excess in found:
+            if (excess.node, excess.uuid) not in above_before:
+                sentence = wording.above(excess)
+                logger.error("More is granted than there is", node=excess.node, excess=sentence)
+                regarding = {"kind": "Node", "metadata": {"name": excess.node, "uid": excess.node}}
+                context.api.queue_event(regarding, "GrantedAboveCapacity", sentence, is_warning=True)
+        above_before.clear()
+        above_before.update((excess.node, excess.uuid) for excess in found)
 
     return [
         _every(EXPIRY_SECONDS, expire),
         _every(RECOUNT_SECONDS, recount),
-        _every(WAKE_SECONDS, wake),
-        _every(REVIEW_SECONDS, review),
+        _every(OUTCOME_SECONDS, find),
+        _every(CAPACITY_SECONDS, look),
+        _every(WAKE_SECONDS, wake, context.blocked),
+        _every(REVIEW_SECONDS, resources.review, context.blocked),
+        _every(TIDY_SECONDS, context.locks.tidy, context.blocked),
     ]
 
 
-async def _every(seconds: float, act: Callable[[], Awaitable[None]]) -> None:
+async def _every(
+    seconds: float, act: Callable[[], Awaitable[None]], blocked: Callable[[], str | None] = lambda: None
+) -> None:
+    """Act again and again, each time unless *blocked* says why not."""
     while True:
         await asyncio.sleep(seconds)
-        await act()
+        if blocked() is None:
+            await act()

@@ -1,5 +1,5 @@
 """
 The API server: the scheduler's requests, its watches, and the encodings of Pods.
 
-May import `serve.errors`, `serve.call_priority`, `serve.locking`, `decide` and `values`. Must never decide anything.
+May import `bind`, `errors`, `serve.call_priority` and `values`. Must never decide anything.
 """

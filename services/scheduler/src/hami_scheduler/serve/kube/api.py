@@ -7,19 +7,22 @@ Decides nothing. Neighbours: `hamicommon.runtime.api.kube` speaks HTTP, `cluster
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import quote
 
 import structlog
 
-from hami_scheduler.decide.bind_plan import BindPlan
+from hami_scheduler.bind.locking import LockReading
+from hami_scheduler.bind.plan import BindPlan
+from hami_scheduler.errors import ApiConflictError, ApiRefusedError, ApiUnknownError
 from hami_scheduler.serve.call_priority import CallPriority
-from hami_scheduler.serve.errors import ApiConflictError, ApiRefusedError, ApiUnknownError
 from hami_scheduler.serve.kube.pods import PROTOBUF, PodReader, trimmed
-from hami_scheduler.serve.locking import LockReading
-from hamicommon.runtime.api.kube import Conflict, Kube, KubeError, NotFound, Reflector, Unreachable, event
+from hamicommon.model import Object
+from hamicommon.pod.containers import NOT_ENDED
+from hamicommon.runtime.api.kube import Conflict, Kube, KubeError, NotFound, Unreachable, event, timestamp
 from hamicommon.runtime.api.watch_stream import Event
 from hamicommon.wire import keys
 
@@ -31,16 +34,10 @@ SUCCESS_PATIENCE_SECONDS = 60.0
 """How long a success waits; kube-scheduler writes its own. In a burst the queue takes about as long to fill."""
 _CALM_SECONDS = 5.0
 """A burst is over when no bind has run for this long, and the Nodes have started its Pods."""
-_WATCHED_PODS = "status.phase!=Succeeded,status.phase!=Failed"
-"""Ended Pods hold nothing. The watch reports a Pod that ends as deleted."""
 _DEVICE_CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
 _UNCERTAIN_STATUS = 500
 """From this HTTP status on, the write may or may not have happened."""
 
-Found = TypeVar("Found")
-Object = dict[str, Any]
-Sink = Callable[[Object], None]
-Listed = Callable[[list[Object]], None]
 _Events = asyncio.Queue[tuple[float, Object]]
 """Events, each with its latest time of writing, by the monotonic clock."""
 
@@ -63,68 +60,89 @@ class KubeApi:
 
     async def read_pod(self, namespace: str, name: str) -> Object | None:
         """Return the Pod, None if it does not exist."""
-        try:
-            return await _translated(self._kube.get(_pod(namespace, name)))
-        except ApiMissingError:
-            return None
-
-    async def pod_exists(self, namespace: str, name: str) -> bool:
-        """Return whether the Pod exists."""
-        return await self.read_pod(namespace, name) is not None
+        with suppress(ApiMissingError), _translated():
+            return await self._kube.get(_pod(namespace, name))
+        return None
 
     async def living_uids(self, node: str) -> set[str]:
         """Return the UIDs of the Pods of *node* that have not ended."""
-        return await _translated(self._living_uids(f"spec.nodeName={node},{_WATCHED_PODS}"))
+        selector = f"spec.nodeName={node},{NOT_ENDED}"
+        with _translated():
+            return {pod["metadata"]["uid"] async for pod in self._kube.items("/api/v1/pods", fieldSelector=selector)}
 
-    async def _living_uids(self, selector: str) -> set[str]:
-        return {pod["metadata"]["uid"] async for pod in self._kube.items("/api/v1/pods", fieldSelector=selector)}
+    async def pods(self) -> AsyncIterator[Object]:
+        """Yield every Pod that has not ended, from a consistent read that begins now."""
+        with _translated():
+            async for page, _ in self._kube.pages("/api/v1/pods", fieldSelector=NOT_ENDED):
+                for pod in page:
+                    yield pod
 
-    async def bind(self, plan: BindPlan) -> None:
-        """Write the Binding of *plan*."""
-        with self._binds.first():
-            await _translated(self._kube.create(plan.path, plan.binding))
+    async def bind(self, plan: BindPlan, version: str) -> None:
+        """Write the Binding of *plan* if the Pod is still at *version*."""
+        with self._binds.first(), _translated():
+            await self._kube.create(plan.path, plan.binding(version))
 
-    async def label_pod(self, namespace: str, name: str, key: str, value: str) -> None:
-        """Set one label of a Pod."""
-        await _translated(self._kube.merge_patch(_pod(namespace, name), {"metadata": {"labels": {key: value}}}))
+    async def mark_pod(self, uid: str, namespace: str, name: str, mark: str) -> Object:
+        """
+        Set *mark* as a condition of the Pod *uid*, and return the Pod.
+
+        The status has no limit on the size of a Pod's annotations that a tenant could use up, and its change does not
+        make kube-scheduler retry the Pod.
+        """
+        condition = {
+            "type": keys.SCHEDULER_TERM,
+            "status": "True",
+            "reason": "Fenced",
+            "message": mark,
+            "lastTransitionTime": timestamp(self._now()),
+        }
+        body = {"metadata": {"uid": uid}, "status": {"conditions": [condition]}}
+        with _translated():
+            return await self._kube.strategic_patch(f"{_pod(namespace, name)}/status", body)
+
+    async def label_pod(self, uid: str, namespace: str, name: str, label: tuple[str, str]) -> None:
+        """Set one *label*, key and value, of the Pod *uid*."""
+        metadata = {"uid": uid, "labels": dict([label])}
+        with _translated():
+            await self._kube.merge_patch(_pod(namespace, name), {"metadata": metadata})
 
     async def wake_pod(self, uid: str, namespace: str, name: str) -> None:
         """
         Change an annotation of the Pod *uid*; kube-scheduler asks about a refused Pod again when it changes.
         """
         metadata = {"uid": uid, "annotations": {keys.ROOM_TIME: f"{self._now().timestamp():.3f}"}}
-        await _translated(self._kube.merge_patch(_pod(namespace, name), {"metadata": metadata}))
+        with _translated():
+            await self._kube.merge_patch(_pod(namespace, name), {"metadata": metadata})
 
     async def read_lock(self, node: str, key: str) -> LockReading:
         """Return the lock *key* of *node* as it is now."""
-        found = await _translated(self._kube.get(_node(node)))
+        with _translated():
+            found = await self._kube.get(_node(node))
         metadata = found["metadata"]
         return LockReading((metadata.get("annotations") or {}).get(key), metadata["resourceVersion"])
 
     async def write_lock(self, node: str, key: str, value: str | None, resource_version: str) -> None:
         """Set, or with None remove, the lock *key* of *node* if it is still at *resource_version*."""
         metadata = {"annotations": {key: value}, "resourceVersion": resource_version}
-        await _translated(self._kube.merge_patch(_node(node), {"metadata": metadata}))
+        with _translated():
+            await self._kube.merge_patch(_node(node), {"metadata": metadata})
 
     async def mapped_resources(self) -> set[str]:
         """Return the extended resources that a DeviceClass maps; none where the API server has no DeviceClasses."""
-        try:
-            return await _translated(self._mapped_resources())
-        except ApiMissingError:
-            return set()
-
-    async def _mapped_resources(self) -> set[str]:
-        classes = [each["spec"] async for each in self._kube.items(_DEVICE_CLASSES)]
-        return {spec["extendedResourceName"] for spec in classes if spec.get("extendedResourceName")}
+        with suppress(ApiMissingError), _translated():
+            classes = [each["spec"] async for each in self._kube.items(_DEVICE_CLASSES)]
+            return {spec["extendedResourceName"] for spec in classes if spec.get("extendedResourceName")}
+        return set()
 
     async def list_resources(self, node: str, capacity: Mapping[str, str | None]) -> None:
         """Set, or with None remove, extended resources in the capacity of *node*, from which its kubelet takes over."""
         status = {"capacity": capacity, "allocatable": capacity}
-        await _translated(self._kube.merge_patch(f"{_node(node)}/status", {"status": status}))
+        with _translated():
+            await self._kube.merge_patch(f"{_node(node)}/status", {"status": status})
 
-    def queue_event(self, pod: Mapping[str, Any], reason: str, message: str, *, is_warning: bool) -> None:
-        """Queue an Event about *pod*; never waits, never fails."""
-        body = event(dict(pod), reason, message, component=self._component, warning=is_warning, now=self._now())
+    def queue_event(self, regarding: Mapping[str, Any], reason: str, message: str, *, is_warning: bool) -> None:
+        """Queue an Event about *regarding*, a Pod unless it says another kind; never waits, never fails."""
+        body = event(dict(regarding), reason, message, component=self._component, warning=is_warning, now=self._now())
         queue = self._warnings if is_warning else self._successes
         patience_seconds = WARNING_PATIENCE_SECONDS if is_warning else SUCCESS_PATIENCE_SECONDS
         try:
@@ -153,10 +171,11 @@ class ApiMissingError(ApiRefusedError):
     """The object does not exist."""
 
 
-async def _translated(request: Awaitable[Found]) -> Found:
-    """Return the answer of *request*, with its failures as errors of this service."""
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Turn the failures of a block's requests into errors of this service."""
     try:
-        return await request
+        yield
     except Unreachable as error:
         raise ApiUnknownError(str(error)) from error
     except NotFound as error:
@@ -173,7 +192,7 @@ async def objects(kube: Kube) -> list[Object]:
     found = []
     for kind, collection, query in (
         ("Node", "nodes", {}),
-        ("Pod", "pods", {"fieldSelector": _WATCHED_PODS}),
+        ("Pod", "pods", {"fieldSelector": NOT_ENDED}),
         ("ResourceQuota", "resourcequotas", {}),
     ):
         async for item in kube.items(f"/api/v1/{collection}", **query):
@@ -181,7 +200,14 @@ async def objects(kube: Kube) -> list[Object]:
     return found
 
 
-class _Pods:
+async def read_lease(kube: Kube, namespace: str, name: str) -> Object | None:
+    """Return the Lease as it is now, None if it does not exist."""
+    with suppress(ApiMissingError), _translated():
+        return await kube.get(f"{leases(namespace)}/{quote(name)}")
+    return None
+
+
+class TrimmedPods:
     """Pods reduced to the parts we read, page by page, so that no full list is ever in memory."""
 
     def __init__(self, kube: Kube) -> None:
@@ -198,35 +224,9 @@ class _Pods:
         return self._kube.watch(path, timeout_seconds, {PROTOBUF: PodReader}, **query)
 
 
-def pods(kube: Kube, replace: Listed, upsert: Sink, delete: Sink) -> Reflector:
-    """Follow every Pod that has not ended."""
-    return Reflector(
-        _Pods(kube), "/api/v1/pods", field_selector=_WATCHED_PODS, replace=replace, upsert=upsert, delete=delete
-    )
-
-
-def nodes(kube: Kube, label_selector: str, replace: Listed, upsert: Sink, delete: Sink) -> Reflector:
-    """Follow every Node with the labels of *label_selector*."""
-    return Reflector(
-        kube, "/api/v1/nodes", label_selector=label_selector, replace=replace, upsert=upsert, delete=delete
-    )
-
-
-def quotas(kube: Kube, replace: Listed, upsert: Sink, delete: Sink) -> Reflector:
-    """Follow every ResourceQuota."""
-    return Reflector(kube, "/api/v1/resourcequotas", replace=replace, upsert=upsert, delete=delete)
-
-
-def lease(kube: Kube, namespace: str, name: str, replace: Listed, upsert: Sink, delete: Sink) -> Reflector:
-    """Follow one Lease."""
-    return Reflector(
-        kube,
-        f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace)}/leases",
-        field_selector=f"metadata.name={name}",
-        replace=replace,
-        upsert=upsert,
-        delete=delete,
-    )
+def leases(namespace: str) -> str:
+    """Return the path of the Leases of *namespace*."""
+    return f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace)}/leases"
 
 
 def _pod(namespace: str, name: str) -> str:

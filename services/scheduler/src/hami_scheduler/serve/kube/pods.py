@@ -20,9 +20,9 @@ from hami_scheduler.serve.kube.messages._proto.pod_watch_pb2 import (
     Unknown,
     WatchEvent,
 )
+from hamicommon.model import Object
 from hamicommon.runtime.api.watch_stream import Event, check_length, checked, cut_short, not_an_event
 
-Object = dict[str, Any]
 Amounts = Mapping[str, Any] | None
 """Quantities by resource."""
 
@@ -30,6 +30,9 @@ PROTOBUF = "application/vnd.kubernetes.protobuf"
 _LENGTH_BYTES = 4
 """Length before each event of a stream, big-endian."""
 _MAGIC = b"k8s\0"
+_GRACE = "terminationGracePeriodSeconds"
+_END = ("phase", "reason", "message")
+"""How a Pod ended; a kubelet that rejects one gives a reason and a message."""
 _METADATA = ("name", "namespace", "uid", "resourceVersion", "labels", "annotations")
 
 
@@ -39,10 +42,10 @@ def trimmed(pod: Mapping[str, Any]) -> Object:
     return _shaped(
         {key: metadata.get(key) for key in _METADATA},
         {
-            **{key: spec.get(key) for key in ("nodeName", "priority")},
+            **{key: spec.get(key) for key in ("nodeName", "priority", _GRACE)},
             **{key: [*map(_trimmed_container, spec.get(key) or ())] for key in ("initContainers", "containers")},
         },
-        status.get("phase"),
+        {key: status.get(key) for key in _END},
         [*map(_trimmed_init_status, status.get("initContainerStatuses") or ())],
     )
 
@@ -123,10 +126,11 @@ def _pod(raw: bytes) -> Object:
         {
             "nodeName": spec.nodeName,
             "priority": spec.priority,
+            _GRACE: spec.terminationGracePeriodSeconds,
             "initContainers": [*map(_container_message, spec.initContainers)],
             "containers": [*map(_container_message, spec.containers)],
         },
-        status.phase,
+        {key: getattr(status, key) for key in _END},
         [*map(_init_status_message, status.initContainerStatuses)],
     )
 
@@ -144,8 +148,8 @@ def _init_status_message(found: ContainerStatus) -> Object:
     return _init_status(found.name, state.terminated.exitCode if state.HasField("terminated") else None)
 
 
-def _shaped(metadata: Object, spec: Object, phase: str | None, init_statuses: list[Object]) -> Object:
-    status = {"phase": phase, "initContainerStatuses": init_statuses}
+def _shaped(metadata: Object, spec: Object, end: Object, init_statuses: list[Object]) -> Object:
+    status = {**end, "initContainerStatuses": init_statuses}
     return {"metadata": _said(metadata), "spec": _said(spec), "status": _said(status)}
 
 

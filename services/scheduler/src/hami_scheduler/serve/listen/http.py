@@ -2,7 +2,7 @@
 The HTTP routes: kube-scheduler's extender protocol, and the questions of people.
 
 A failure is HTTP 200 with `Error` if the answer has that field, because kube-scheduler then reads nothing else; it is a
-status code if it has not. Neighbours: `protocol` has the JSON, `filter`, `bind`, `prioritize` and `preempt` answer.
+status code if it has not. Neighbours: `protocol` has the JSON, the other modules of `serve` answer.
 """
 
 import time
@@ -14,11 +14,12 @@ import orjson
 import structlog
 from aiohttp import web
 
+from hami_scheduler.errors import ApiRefusedError, ApiUnknownError, BindError, NotReadyError
 from hami_scheduler.explain.report import shape
+from hami_scheduler.search.prioritize import priorities
 from hami_scheduler.serve.bind import bind_pod
 from hami_scheduler.serve.call_priority import CallPriority
-from hami_scheduler.serve.context import Context
-from hami_scheduler.serve.errors import ApiRefusedError, ApiUnknownError, BindError, NotReadyError
+from hami_scheduler.serve.context import Context, node_name
 from hami_scheduler.serve.explainer import Explainer
 from hami_scheduler.serve.filter import FilterAnswer, filter_pod
 from hami_scheduler.serve.listen.protocol import (
@@ -28,11 +29,11 @@ from hami_scheduler.serve.listen.protocol import (
     priorities_body,
     read_bind,
     read_nodes,
+    read_pods,
     read_preempt,
     victims_body,
 )
 from hami_scheduler.serve.preempt import preempt_pods
-from hami_scheduler.serve.prioritize import prioritize_nodes
 from hamicommon.runtime.serving.http import read_body
 from hamicommon.wire.errors import DecodeError
 
@@ -41,6 +42,7 @@ BIND_PATIENCE_SECONDS = 0.02
 BODY_LIMIT_BYTES = 32 * 1024 * 1024
 """Enough for 1000 Node objects; HAMi's limit of 1 MiB holds some 50."""
 
+Application = web.Application
 Observe = Callable[[str, float, str], None]
 """
 Called with verb, seconds and outcome of each call.
@@ -59,37 +61,35 @@ def add_verbs(app: web.Application, context: Context, observe: Observe) -> None:
 
     async def filter_verb(body: bytes) -> Outcome:
         """Answer which Nodes can take a Pod."""
-        call = read_nodes(body)
-        answer = await filter_pod(context, call.pod, call.names, call.nodes)
+        answer = await filter_pod(context, *read_nodes(body))
         outcome = "error" if answer.error else "ok" if answer.node_names or answer.nodes else "refused"
         return filter_body(answer), outcome
 
     async def bind_verb(body: bytes) -> Outcome:
         """Bind a Pod."""
         await priority.wait(BIND_PATIENCE_SECONDS)
-        call = read_bind(body)
         try:
-            await bind_pod(context, call.uid, call.namespace, call.name, call.node)
+            await bind_pod(context, *read_bind(body))
         except BindError as error:
             return bind_body(str(error)), "error"
         return bind_body(""), "ok"
 
     async def prioritize_verb(body: bytes) -> Outcome:
         """Rank Nodes."""
-        call = read_nodes(body)
-        return priorities_body(await prioritize_nodes(context, call.pod, call.names, call.nodes)), "ok"
+        pod, names, nodes = read_nodes(body)
+        names = [node_name(node) for node in nodes or ()] if names is None else names
+        request = await context.read_when_ready(pod)
+        return priorities_body(priorities(request, names, context.cluster.view)), "ok"
 
     async def preempt_verb(body: bytes) -> Outcome:
         """Check the evictions that kube-scheduler plans."""
-        call = read_preempt(body)
-        victims = await preempt_pods(context, call.pod, call.victims)
+        victims = await preempt_pods(context, *read_preempt(body))
         return victims_body(victims), "ok" if victims else "refused"
 
-    def error_body(text: str) -> bytes:
-        return filter_body(FilterAnswer(error=text))
-
     first = priority.first
-    app.router.add_post("/filter", _verb("filter", filter_verb, observe, error_body, first))
+    app.router.add_post(
+        "/filter", _verb("filter", filter_verb, observe, lambda text: filter_body(FilterAnswer(error=text)), first)
+    )
     app.router.add_post("/bind", _verb("bind", bind_verb, observe, bind_body))
     app.router.add_post("/prioritize", _verb("prioritize", prioritize_verb, observe, during=first))
     app.router.add_post("/preempt", _verb("preempt", preempt_verb, observe, during=first))
@@ -118,11 +118,8 @@ def add_explanations(app: web.Application, explainer: Explainer, settings: Calla
     async def simulate(request: web.Request) -> web.StreamResponse:
         """Answer what a list of Pods would get."""
         try:
-            pods = orjson.loads(await read_body(request))
-            if not isinstance(pods, list) or not all(isinstance(pod, dict) for pod in pods):
-                return web.Response(status=400, text="the body must be a JSON list of Pods\n")
-            return _json(shape(await explainer.simulate(pods)))
-        except orjson.JSONDecodeError as error:
+            return _json(shape(await explainer.simulate(read_pods(await read_body(request)))))
+        except CallError as error:
             return web.Response(status=400, text=f"the body must be a JSON list of Pods: {error}\n")
         except DecodeError as error:
             return web.Response(status=400, text=f"hami.io/device-scoring-weights: {error}\n")

@@ -19,18 +19,24 @@ from prometheus_client.registry import Collector
 
 from hami_scheduler import __version__
 from hami_scheduler.state.cluster import Cluster
-from hami_scheduler.state.ledger import Int64s, Ledger
+from hami_scheduler.state.ledger import Int64s, above_capacity
 from hami_scheduler.values.device_use import DeviceUse
 from hami_scheduler.values.grant import sums_by_container
 from hami_scheduler.values.reasons import PUBLIC_REASONS, Reason
 from hamicommon.model import Device
 from hamicommon.runtime.serving.build import build_family
+from hamicommon.runtime.serving.samples import PAUSE
 
 _MIB = 1024 * 1024
-_ZONE = "vGPU"
+_ZONE = "zone"
+"""A label of all of HAMi's families."""
 _DEVICE = ("node", "device_uuid", "device_index", "device_type")
-_LEGACY_DEVICE = ("nodeid", "deviceuuid", "deviceidx", "devicetype")
+_OLD_LABELS = {"node": "nodeid", "device_index": "deviceidx"}
+"""The labels of devices that were renamed by more than their `_`."""
 _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+_GRANTS_AT_ONCE = 50
+"""Pods or samples between two pauses of a scrape."""
 
 _OUTCOMES = {
     "filter": ("ok", "refused", "error"),
@@ -55,72 +61,55 @@ class Observed:
     is_leader: Callable[[], bool] = lambda: True
     waiting: Callable[[], tuple[int, float]] = lambda: (0, 0.0)
     """Refused Pods that wait, and since how many seconds the oldest exists."""
+    unfenced: Callable[[], int] = lambda: 0
+    """Waiting Pods that an earlier scheduler may still bind."""
 
 
-class Verbs:
-    """Calls of the verbs."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        """Register in *registry*; each outcome has a series from the start, so that rates are right."""
-        self._seconds: dict[tuple[str, str], Histogram] = {}
-        for verb, outcomes in _OUTCOMES.items():
-            seconds = Histogram(
-                f"hami_scheduler_{verb}_seconds",
-                f"Time to answer a call of {verb}.",
-                ["outcome"],
-                buckets=_SECONDS,
-                registry=registry,
-            )
-            self._seconds |= {(verb, outcome): seconds.labels(outcome) for outcome in outcomes}
-
-    def observe(self, verb: str, seconds: float, outcome: str) -> None:
-        """Count one call of *verb*."""
-        self._seconds[verb, outcome].observe(seconds)
-
-
-def woken_pods(registry: CollectorRegistry) -> Counter:
-    """Return the counter of refused Pods that were woken."""
-    return Counter(
-        "hami_scheduler_woken_pods",
-        "Refused Pods woken because they fit and kube-scheduler had not asked again.",
-        registry=registry,
-    )
-
-
-class Refused:
-    """Filters that found no Node."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        """Register in *registry*; each reason has a series from the start, so that rates are right."""
-        self._filters = Counter(
-            "hami_scheduler_refused_filters",
-            "Filters that found no Node, by the reason that most Nodes gave.",
-            ["reason"],
+def verb_times(registry: CollectorRegistry) -> Callable[[str, float, str], None]:
+    """Return what is called with verb, seconds and outcome of each call."""
+    times = {
+        verb: Histogram(
+            f"hami_scheduler_{verb}_seconds",
+            f"Time to answer a call of {verb}.",
+            ["outcome"],
+            buckets=_SECONDS,
             registry=registry,
         )
-        for reason in PUBLIC_REASONS:
-            self._filters.labels(reason.value)
+        for verb in _OUTCOMES
+    }
+    # Each outcome has a series from the start, so that rates are right.
+    series = {(verb, outcome): times[verb].labels(outcome) for verb in times for outcome in _OUTCOMES[verb]}
+    return lambda verb, seconds, outcome: series[verb, outcome].observe(seconds)
 
-    def count(self, reason: Reason) -> None:
-        """Count one filter that found no Node, mostly for *reason*."""
-        self._filters.labels(reason.value).inc()
 
-
-class Problems:
-    """Parts of objects that could not be used."""
+class Counters:
+    """What is counted as it happens."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         """Register in *registry*."""
-        self._problems = Counter(
+        self.problems = Counter(
             "hami_scheduler_contained_problems",
             "Parts of Nodes and Pods that could not be used.",
             ["kind", "key"],
             registry=registry,
         )
+        self.woken = Counter(
+            "hami_scheduler_woken_pods",
+            "Refused Pods woken because they fit and kube-scheduler had not asked again.",
+            registry=registry,
+        )
+        refused = Counter(
+            "hami_scheduler_refused_filters",
+            "Filters that found no Node, by the reason that most Nodes gave.",
+            ["reason"],
+            registry=registry,
+        )
+        # Each reason has a series from the start, so that rates are right.
+        self._refused: dict[Reason, Counter] = {reason: refused.labels(reason.value) for reason in PUBLIC_REASONS}
 
-    def count(self, kind: str, key: str) -> None:
-        """Count one problem with annotation *key* of an object of *kind*."""
-        self._problems.labels(kind, key).inc()
+    def refused_filter(self, reason: Reason) -> None:
+        """Count one filter that found no Node, mostly for *reason*."""
+        self._refused[reason].inc()
 
 
 class ClusterCollector(Collector):
@@ -152,7 +141,12 @@ class ClusterCollector(Collector):
     def _cluster_families(self) -> Iterator[Metric]:
         """Yield what the cluster offers and what is granted."""
         yield from self._type_families()
-        has_devices = _device_count(self._cluster.ledger) <= self._device_limit
+        yield GaugeMetricFamily(
+            "hami_scheduler_devices_above_capacity",
+            "Devices of which more is granted than they offer.",
+            value=len(above_capacity(self._cluster.ledger, self._cluster.vendors)),
+        )
+        has_devices = np.count_nonzero(self._cluster.ledger.has_device) <= self._device_limit
         if has_devices:
             yield from self._device_families()
             yield from self._pod_families()
@@ -165,7 +159,7 @@ class ClusterCollector(Collector):
     def _type_families(self) -> Iterator[Metric]:
         """Yield sums over all devices of a type; their number does not grow with the cluster."""
         ledger = self._cluster.ledger
-        rows = np.flatnonzero(ledger.node_of_row[: ledger.row_count] >= 0)
+        rows = np.flatnonzero(ledger.has_device)
         kind_of_row, count = ledger.kind_of_row[rows], len(ledger.kinds)
         families = {
             "devices": _by_type("devices", "Devices, healthy and not cordoned (open) or not (closed).", "state"),
@@ -194,7 +188,7 @@ class ClusterCollector(Collector):
 
     @property
     def _units(self) -> Units:
-        return {frame.key: frame.core_units for frame in self._cluster.vendors if frame.core_units}
+        return {rules.key: rules.core_units for rules in self._cluster.vendors if rules.core_units}
 
     def _compute_percents(self, amounts: Int64s, wholes: Int64s, kind_of_row: Int64s) -> NDArray[np.float64]:
         """Return *amounts* of compute as percentages of devices with *wholes*."""
@@ -205,11 +199,12 @@ class ClusterCollector(Collector):
                 percents[own] = 100 * parts(amounts[own]) / np.maximum(parts(wholes[own]), 1)
         return percents
 
-    def _device_uses(self) -> Iterator[tuple[str, DeviceUse]]:
+    def _device_uses(self) -> Iterator[tuple[str, list[DeviceUse]]]:
+        """Yield the devices of each Node that is still there; the cluster may change meanwhile."""
         ledger = self._cluster.ledger
-        for entry in ledger.nodes():
-            for use in ledger.device_uses(entry.inventory.name):
-                yield entry.inventory.name, use
+        for name in [entry.inventory.name for entry in ledger.nodes()]:
+            if ledger.node(name) is not None:
+                yield name, ledger.device_uses(name)
 
     def _devices(self, node: str) -> Mapping[str, Device]:
         """Return the devices of *node* by UUID, none if it is unknown."""
@@ -217,124 +212,129 @@ class ClusterCollector(Collector):
         return {device.id: device for device in entry.inventory.devices} if entry else {}
 
     def _device_families(self) -> Iterator[Metric]:
-        memory_limit = _gauge("hami_gpu_memory_limit_bytes", "Memory a device offers.", _DEVICE)
-        core_limit = _gauge("hami_gpu_core_limit_ratio", "Compute a device offers, 100 is one device.", _DEVICE)
-        memory = _gauge(
-            "hami_gpu_memory_allocated_bytes", "Memory granted.", (*_DEVICE[:3], "device_cores", "device_type")
+        cores, whole = "Compute granted, 100 is one device.", "Compute a device offers, 100 is one device."
+        overview = "Memory granted, with what the device offers as labels."
+        with_cores = (*_DEVICE[:3], "device_cores", "device_type")
+        with_totals = (*_DEVICE[:3], "device_cores", "device_memory_limit", "device_type")
+        memory_limit = _Gauge("hami_gpu_memory_limit_bytes", "GPUDeviceMemoryLimit", "Memory a device offers.")
+        core_limit = _Gauge("hami_gpu_core_limit_ratio", "GPUDeviceCoreLimit", whole)
+        memory = _Gauge("hami_gpu_memory_allocated_bytes", "GPUDeviceMemoryAllocated", "Memory granted.", with_cores)
+        shared = _Gauge("hami_gpu_shared_count", "GPUDeviceSharedNum", "Shares granted.")
+        core = _Gauge("hami_gpu_core_allocated_ratio", "GPUDeviceCoreAllocated", cores)
+        overview_of_node = _Gauge("hami_node_gpu_overview", "nodeGPUOverview", overview, with_totals)
+        ratio = _Gauge(
+            "hami_node_gpu_memory_allocated_ratio",
+            "nodeGPUMemoryPercentage",
+            "Memory granted, 1 is all of it.",
+            old_labels=("nodeid", "deviceuuid", "deviceidx"),
         )
-        shared = _gauge("hami_gpu_shared_count", "Shares granted.", _DEVICE)
-        cores = _gauge("hami_gpu_core_allocated_ratio", "Compute granted, 100 is one device.", _DEVICE)
-        overview = _gauge(
-            "hami_node_gpu_overview",
-            "Memory granted, with what the device offers as labels.",
-            (*_DEVICE[:3], "device_cores", "device_memory_limit", "device_type"),
-        )
-        ratio = _gauge("hami_node_gpu_memory_allocated_ratio", "Memory granted, 1 is all of it.", _DEVICE)
         units = self._units
-        for node, use in self._device_uses():
-            device = use.device
-            labels = _labels(node, device)
-            total_cores = str(device.core_percent)
-            used_bytes = float(use.memory_mib * _MIB)
-            _add(memory_limit, labels, device.memory_mib * _MIB)
-            _add(core_limit, labels, _compute_percent(units, device, device.core_percent))
-            _add(memory, (*labels[:3], total_cores, device.type), used_bytes)
-            _add(shared, labels, use.replicas)
-            _add(cores, labels, _compute_percent(units, device, use.core_percent))
-            _add(overview, (*labels[:3], total_cores, str(device.memory_mib), device.type), used_bytes)
-            if device.memory_mib > 0:
-                _add(ratio, labels, use.memory_mib / device.memory_mib)
-        families = (memory_limit, core_limit, memory, shared, cores, overview, ratio)
-        yield from families
-        if self._has_legacy_names:
-            yield from _legacy(families)
+        for node, uses in self._device_uses():
+            for use in uses:
+                device, total_cores = use.device, str(use.device.core_percent)
+                identity, used_bytes = (node, device.id, str(device.index)), float(use.memory_mib * _MIB)
+                labels = (*identity, device.type)
+                memory_limit.add(labels, device.memory_mib * _MIB)
+                core_limit.add(labels, _compute_percent(units, device, device.core_percent))
+                memory.add((*identity, total_cores, device.type), used_bytes)
+                shared.add(labels, use.replicas)
+                core.add(labels, _compute_percent(units, device, use.core_percent))
+                overview_of_node.add((*identity, total_cores, str(device.memory_mib), device.type), used_bytes)
+                if device.memory_mib > 0:
+                    ratio.add(labels, use.memory_mib / device.memory_mib)
+            yield PAUSE
+        for gauge in (memory_limit, core_limit, memory, shared, core, overview_of_node, ratio):
+            yield from gauge.families(has_legacy_names=self._has_legacy_names)
 
     def _pod_families(self) -> Iterator[Metric]:
         names = ("namespace", "node", "pod", "container_index", "device_uuid")
-        memory = _gauge("hami_vgpu_memory_allocated_bytes", "Memory granted to a container.", names)
-        cores = _gauge("hami_vgpu_core_allocated_ratio", "Compute granted to a container, 100 is one device.", names)
+        old_names = ("podnamespace", "nodename", "podname", "containeridx", "deviceuuid")
+        of_memory, of_cores = "Memory granted to a container.", "Compute granted to a container, 100 is one device."
+        memory = _Gauge("hami_vgpu_memory_allocated_bytes", "vGPUMemoryAllocated", of_memory, names, old_names)
+        cores = _Gauge("hami_vgpu_core_allocated_ratio", "vGPUCoreAllocated", of_cores, names, old_names)
         units = self._units
-        for grant in self._cluster.ledger.grants():
+        for number, grant in enumerate(list(self._cluster.ledger.grants())):
+            if number % _GRANTS_AT_ONCE == 0:
+                yield PAUSE
             devices = self._devices(grant.node) if not grant.shares.keys().isdisjoint(units) else {}
             for (index, uuid), (vendor, amount) in sums_by_container(grant.shares).items():
                 labels = (grant.namespace, grant.node, grant.name, str(index), uuid)
-                _add(memory, labels, amount.memory_mib * _MIB)
+                memory.add(labels, amount.memory_mib * _MIB)
                 if vendor not in units:
-                    _add(cores, labels, amount.core_percent)
+                    cores.add(labels, amount.core_percent)
                 elif uuid in devices:
-                    _add(cores, labels, _compute_percent(units, devices[uuid], amount.core_percent))
-        yield memory
-        yield cores
-        if self._has_legacy_names:
-            legacy = ("podnamespace", "nodename", "podname", "containeridx", "deviceuuid")
-            yield _renamed(memory, "vGPUMemoryAllocated", legacy)
-            yield _renamed(cores, "vGPUCoreAllocated", legacy)
+                    cores.add(labels, _compute_percent(units, devices[uuid], amount.core_percent))
+        yield from memory.families(has_legacy_names=self._has_legacy_names)
+        yield from cores.families(has_legacy_names=self._has_legacy_names)
 
     def _mig_families(self) -> Iterator[Metric]:
         names = ("node", "device_uuid", "device_index", "mig_uuid", "profile", "gpu_instance_id", "compute_instance_id")
         places = ("placement_start", "placement_size")
-        family = _gauge("hami_node_gpu_mig_instance_info", "A MIG instance that exists.", (*names, *places))
-        legacy = _gauge("nodeGPUMigInstance", "A MIG instance that exists.", (*_LEGACY_DEVICE[:3], "migname"))
-        for grant in self._cluster.ledger.grants():
+        old_names = ("nodeid", "deviceuuid", "deviceidx", "migname")
+        family = _Gauge("hami_node_gpu_mig_instance_info", "", "A MIG instance that exists.", (*names, *places))
+        legacy = _Gauge("nodeGPUMigInstance", "", "A MIG instance that exists.", old_names)
+        for number, grant in enumerate(list(self._cluster.ledger.grants())):
+            if number % _GRANTS_AT_ONCE == 0:
+                yield PAUSE
             devices = self._devices(grant.node) if grant.mig else {}
             for one in grant.mig:
                 if one.mig_uuid is not None:
                     index = str(devices[one.gpu_uuid].index) if one.gpu_uuid in devices else ""
                     instance = (one.profile, str(one.gpu_instance_id), str(one.compute_instance_id))
                     place = (str(one.placement.start), str(one.placement.size))
-                    _add(family, (grant.node, one.gpu_uuid, index, one.mig_uuid, *instance, *place), 1)
-                    _add(legacy, (grant.node, one.gpu_uuid, index, f"{one.profile}-{one.gpu_instance_id}"), 1)
-        yield family
+                    family.add((grant.node, one.gpu_uuid, index, one.mig_uuid, *instance, *place), 1)
+                    legacy.add((grant.node, one.gpu_uuid, index, f"{one.profile}-{one.gpu_instance_id}"), 1)
+        yield from family.families(has_legacy_names=self._has_legacy_names)
         if self._has_legacy_names:
-            yield legacy
+            yield from legacy.families(has_legacy_names=True)
 
     def _quota_families(self) -> Iterator[Metric]:
-        used = _gauge("hami_resource_quota_used", "Held under a quota.", ("namespace", "quota_name", "limit"))
-        limit = _gauge("hami_resource_quota_limit", "The limit of a quota.", ("namespace", "quota_name"))
+        names = ("namespace", "quota_name", "limit")
+        old_names = ("quotanamespace", "quotaName", "limit")
+        used = _Gauge("hami_resource_quota_used", "QuotaUsed", "Held under a quota.", names, old_names)
+        limit = _Gauge("hami_resource_quota_limit", "", "The limit of a quota.", names[:2])
         for use in self._cluster.quotas.uses():
-            _add(used, (use.namespace, use.resource, str(use.limit or 0)), use.used)
+            used.add((use.namespace, use.resource, str(use.limit or 0)), use.used)
             if use.limit is not None:
-                _add(limit, (use.namespace, use.resource), use.limit)
-        yield used
-        yield limit
-        if self._has_legacy_names:
-            yield _renamed(used, "QuotaUsed", ("quotanamespace", "quotaName", "limit"))
+                limit.add((use.namespace, use.resource), use.limit)
+        yield from used.families(has_legacy_names=self._has_legacy_names)
+        yield from limit.families(has_legacy_names=self._has_legacy_names)
 
     def _own_families(self) -> Iterator[Metric]:
-        cluster = self._cluster
-        yield _counter("hami_scheduler_ledger_drift", "Wrong numbers found by recounts.", cluster.drift)
-        yield _counter("hami_scheduler_edited_pods", "Bound Pods whose allocation was edited.", cluster.edited_pods)
-        sampled = self._observed.sampled_filters()
-        yield _counter(
-            "hami_scheduler_sampled_filters", "Filters whose candidates were a sample of the Nodes.", sampled
-        )
-        yield _counter("hami_scheduler_events_lost", "Events that could not be written.", self._observed.events_lost())
-        yield GaugeMetricFamily(
-            "hami_scheduler_reservations",
-            "Pods with reserved devices that are not seen bound yet.",
-            value=len(cluster.reservations),
-        )
-        is_leader = self._observed.is_leader()
-        yield GaugeMetricFamily("hami_scheduler_leader", "1 for the replica that decides.", float(is_leader))
-        waiting, seconds = self._observed.waiting()
-        yield GaugeMetricFamily("hami_scheduler_waiting_pods", "Refused Pods that wait for devices.", value=waiting)
-        yield GaugeMetricFamily(
-            "hami_scheduler_longest_wait_seconds", "Age of the oldest refused Pod that waits.", value=seconds
-        )
+        cluster, observed = self._cluster, self._observed
+        rejections = "Pods that kubelets rejected although they had enough replicas left by the scheduler's count."
+        for name, text, total in (
+            ("hami_scheduler_ledger_drift", "Wrong numbers found by recounts.", cluster.drift),
+            ("hami_scheduler_edited_pods", "Bound Pods whose allocation was edited.", cluster.edited_pods),
+            ("hami_scheduler_kubelet_rejections", rejections, cluster.kubelet_rejections),
+            (
+                "hami_scheduler_sampled_filters",
+                "Filters whose candidates were a sample of the Nodes.",
+                observed.sampled_filters(),
+            ),
+            ("hami_scheduler_events_lost", "Events that could not be written.", observed.events_lost()),
+        ):
+            yield CounterMetricFamily(name, text, value=total)
+        waiting, seconds = observed.waiting()
+        reserved, unfenced = len(cluster.reservations), observed.unfenced()
+        for name, text, value in (
+            ("hami_scheduler_reservations", "Pods with reserved devices that are not seen bound yet.", reserved),
+            ("hami_scheduler_leader", "1 for the replica that decides.", observed.is_leader()),
+            ("hami_scheduler_waiting_pods", "Refused Pods that wait for devices.", waiting),
+            ("hami_scheduler_longest_wait_seconds", "Age of the oldest refused Pod that waits.", seconds),
+            ("hami_scheduler_unfenced_pods", "Waiting Pods that an earlier scheduler may still bind.", unfenced),
+        ):
+            yield GaugeMetricFamily(name, text, float(value))
         age = GaugeMetricFamily(
             "hami_scheduler_watch_age_seconds", "Time since the last message of the API server.", labels=["collection"]
         )
         lists = CounterMetricFamily("hami_scheduler_relists", "Lists after the first.", labels=["collection"])
-        for collection, (seconds, restarts) in self._observed.reflectors().items():
+        for collection, (seconds, restarts) in observed.reflectors().items():
             age.add_metric([collection], seconds)
             lists.add_metric([collection], restarts)
         yield age
         yield lists
         yield build_family(__version__)
-
-
-def _device_count(ledger: Ledger) -> int:
-    return int(np.count_nonzero(ledger.node_of_row[: ledger.row_count] >= 0))
 
 
 def _compute_percent(units: Units, device: Device, amount: int) -> float:
@@ -349,43 +349,34 @@ def _by_type(name: str, text: str, label: str) -> GaugeMetricFamily:
     return GaugeMetricFamily(f"hami_scheduler_{name}", text, labels=["vendor", "device_type", label])
 
 
-def _gauge(name: str, text: str, labels: tuple[str, ...]) -> GaugeMetricFamily:
-    return GaugeMetricFamily(name, text, labels=[*labels, "zone"])
+class _Gauge:
+    """A family of HAMi's under its name, and under its name of 2.8 and before, empty if it had none."""
 
+    def __init__(
+        self,
+        name: str,
+        old_name: str,
+        text: str,
+        labels: tuple[str, ...] = _DEVICE,
+        old_labels: tuple[str, ...] = (),
+    ) -> None:
+        """Start without samples. The old labels may be fewer; by default they are the new ones as HAMi renamed them."""
+        self._family = GaugeMetricFamily(name, text, labels=[*labels, _ZONE])
+        self._old_name = old_name
+        self._old_labels = old_labels or tuple(_OLD_LABELS.get(label, label.replace("_", "")) for label in labels)
 
-def _add(family: GaugeMetricFamily, labels: tuple[str, ...], value: float) -> None:
-    family.add_metric([*labels, _ZONE], value)
+    def add(self, labels: tuple[str, ...], value: float) -> None:
+        """Add a sample."""
+        self._family.add_metric([*labels, "vGPU"], value)
 
-
-def _counter(name: str, text: str, value: int) -> CounterMetricFamily:
-    return CounterMetricFamily(name, text, value=value)
-
-
-def _labels(node: str, device: Device) -> tuple[str, str, str, str]:
-    return node, device.id, str(device.index), device.type
-
-
-def _legacy(families: tuple[GaugeMetricFamily, ...]) -> Iterator[Metric]:
-    """Yield the device *families* under the names of HAMi 2.8 and before."""
-    with_cores = (*_LEGACY_DEVICE[:3], "devicecores", "devicetype")
-    overview = (*_LEGACY_DEVICE[:3], "devicecores", "devicememorylimit", "devicetype")
-    names = (
-        ("GPUDeviceMemoryLimit", _LEGACY_DEVICE),
-        ("GPUDeviceCoreLimit", _LEGACY_DEVICE),
-        ("GPUDeviceMemoryAllocated", with_cores),
-        ("GPUDeviceSharedNum", _LEGACY_DEVICE),
-        ("GPUDeviceCoreAllocated", _LEGACY_DEVICE),
-        ("nodeGPUOverview", overview),
-        ("nodeGPUMemoryPercentage", _LEGACY_DEVICE[:3]),
-    )
-    for family, (name, labels) in zip(families, names, strict=True):
-        yield _renamed(family, name, labels)
-
-
-def _renamed(family: Metric, name: str, labels: tuple[str, ...]) -> Metric:
-    """Return *family* under another name with other label names; extra labels at the end are dropped."""
-    renamed = _gauge(name, family.documentation, labels)
-    for sample in family.samples:
-        values = [value for key, value in sample.labels.items() if key != "zone"]
-        _add(renamed, tuple(values[: len(labels)]), sample.value)
-    return renamed
+    def families(self, *, has_legacy_names: bool) -> Iterator[Metric]:
+        """Yield the family; with *has_legacy_names* also the old one."""
+        yield self._family
+        if not (has_legacy_names and self._old_name):
+            return
+        old = GaugeMetricFamily(self._old_name, self._family.documentation, labels=[*self._old_labels, _ZONE])
+        for number, sample in enumerate(self._family.samples):
+            if number % _GRANTS_AT_ONCE == 0:
+                yield PAUSE
+            old.add_metric([*[*sample.labels.values()][: len(self._old_labels)], "vGPU"], sample.value)
+        yield old

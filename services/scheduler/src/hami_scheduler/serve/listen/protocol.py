@@ -7,71 +7,28 @@ Source: https://github.com/kubernetes/kube-scheduler/blob/v0.34.4/extender/v1/ty
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
-from hami_scheduler.decide.preempt import Victims
+from hami_scheduler.search.preempt import Victims
 from hami_scheduler.serve.filter import FilterAnswer
 from hamicommon.errors import HamiError
-
-Object = Mapping[str, Any]
+from hamicommon.model import Object
+from hamicommon.pod.shape import AMOUNTS, METADATA, POD, Each, check_shape
+from hamicommon.wire.errors import DecodeError
 
 
 class CallError(HamiError):
     """A body that breaks the extender protocol."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeCall:
-    """ExtenderArgs: a Pod, and Nodes by name or as objects."""
-
-    pod: Object
-    names: Sequence[str] | None
-    nodes: Sequence[Object] | None
+_NODE = {"metadata": METADATA, "status": {"capacity": AMOUNTS, "allocatable": AMOUNTS}}
 
 
-@dataclass(frozen=True, slots=True)
-class BindCall:
-    """ExtenderBindingArgs."""
-
-    uid: str
-    namespace: str
-    name: str
-    node: str
-
-
-@dataclass(frozen=True, slots=True)
-class PreemptCall:
-    """ExtenderPreemptionArgs: a Pod, and per Node the Pods that kube-scheduler would evict for it."""
-
-    pod: Object
-    victims: Mapping[str, Victims]
-
-
-@dataclass(frozen=True, slots=True)
-class _Each:
-    """The shape of an object with any keys."""
-
-    of: Any
-
-
-_AMOUNTS = _Each((str, int))
-_METADATA = {"name": str, "namespace": str, "uid": str, "annotations": _Each(str), "labels": _Each(str)}
-_CONTAINERS = [{"name": str, "restartPolicy": str, "resources": {"limits": _AMOUNTS, "requests": _AMOUNTS}}]
-_POD = {
-    "metadata": _METADATA,
-    "spec": {"nodeName": str, "priority": int, "initContainers": _CONTAINERS, "containers": _CONTAINERS},
-    "status": {"phase": str},
-}
-_NODE = {"metadata": _METADATA, "status": {"capacity": _AMOUNTS, "allocatable": _AMOUNTS}}
-_KINDS = {str: "a string", int: "a whole number", dict: "an object", list: "a list"}
-
-
-def read_nodes(body: bytes) -> NodeCall:
+def read_nodes(body: bytes) -> tuple[Object, Sequence[str] | None, Sequence[Object] | None]:
     """
-    Return the ExtenderArgs of *body*.
+    Return the ExtenderArgs of *body*: a Pod, and Nodes by name or as objects.
 
     Raises: CallError.
     """
@@ -79,12 +36,12 @@ def read_nodes(body: bytes) -> NodeCall:
     names = args.get("nodenames")
     if names is not None and not _are_names(names):
         raise CallError("ExtenderArgs.NodeNames must be a list of names, or null")
-    return NodeCall(_pod(args, "ExtenderArgs"), names, _items(args.get("nodes")))
+    return _pod(args, "ExtenderArgs"), names, _items(args.get("nodes"))
 
 
-def read_bind(body: bytes) -> BindCall:
+def read_bind(body: bytes) -> tuple[str, str, str, str]:
     """
-    Return the ExtenderBindingArgs of *body*.
+    Return the ExtenderBindingArgs of *body*: UID, namespace and name of a Pod, and a Node.
 
     Raises: CallError.
     """
@@ -92,25 +49,43 @@ def read_bind(body: bytes) -> BindCall:
     values = [args.get(key) or "" for key in ("poduid", "podnamespace", "podname", "node")]
     if not all(isinstance(value, str) for value in values) or not all(values[1:]):
         raise CallError("ExtenderBindingArgs needs PodName, PodNamespace, PodUID and Node")
-    return BindCall(*values)
+    uid, namespace, name, node = values
+    return uid, namespace, name, node
 
 
-def read_preempt(body: bytes) -> PreemptCall:
+def read_preempt(body: bytes) -> tuple[Object, Mapping[str, Victims]]:
     """
-    Return the ExtenderPreemptionArgs of *body*, with victims as Pods or as UIDs.
+    Return the ExtenderPreemptionArgs of *body*: a Pod, and per Node the Pods that kube-scheduler would evict for it.
 
     Raises: CallError.
     """
     args = _object(body, "ExtenderPreemptionArgs")
     whole, meta = args.get("nodenametovictims") or {}, args.get("nodenametometavictims") or {}
     place = "ExtenderPreemptionArgs.NodeNameTo"
-    _check(whole, _Each({"Pods": [{"metadata": {"uid": str}}], "NumPDBViolations": int}), f"{place}Victims")
-    _check(meta, _Each({"Pods": [{"UID": str}], "NumPDBViolations": int}), f"{place}MetaVictims")
+    _check(whole, Each({"Pods": [{"metadata": {"uid": str}}], "NumPDBViolations": int}), f"{place}Victims")
+    _check(meta, Each({"Pods": [{"UID": str}], "NumPDBViolations": int}), f"{place}MetaVictims")
     victims = {
         **{name: _victims(found, lambda pod: (pod.get("metadata") or {}).get("uid")) for name, found in whole.items()},
         **{name: _victims(found, lambda pod: pod.get("UID")) for name, found in meta.items()},
     }
-    return PreemptCall(_pod(args, "ExtenderPreemptionArgs"), victims)
+    return _pod(args, "ExtenderPreemptionArgs"), victims
+
+
+def read_pods(body: bytes) -> list[Object]:
+    """
+    Return the Pods of *body*, a JSON list.
+
+    Raises: CallError.
+    """
+    try:
+        pods: list[Object] = orjson.loads(body)
+        orjson.dumps(pods)  # Who copies a Pod later may rely on it.
+    except orjson.JSONDecodeError as error:
+        raise CallError(str(error)) from error
+    except orjson.JSONEncodeError as error:
+        raise CallError("Pods: nested too deeply") from error
+    _check(pods, [POD], "Pods")
+    return pods
 
 
 def filter_body(answer: FilterAnswer) -> bytes:
@@ -175,7 +150,7 @@ def _pod(args: Object, what: str) -> Object:
     pod = args.get("pod")
     if not isinstance(pod, dict):
         raise CallError(f"{what}.Pod must be a Pod object")
-    _check(pod, _POD, f"{what}.Pod")
+    _check(pod, POD, f"{what}.Pod")
     return pod
 
 
@@ -194,30 +169,8 @@ def _items(nodes: Any) -> list[Object] | None:
 
 
 def _check(found: Any, shape: Any, place: str) -> None:
-    """
-    Raise CallError unless *found* has *shape*. A field may be null, an element may not.
-
-    A shape is a type, a tuple of types, a list with the shape of its elements, a dict with the shapes of some keys, or
-    `_Each`.
-    """
-    if isinstance(shape, dict):
-        _expect(found, dict, place)
-        for key, inner in shape.items():
-            if found.get(key) is not None:
-                _check(found[key], inner, f"{place}.{key}")
-    elif isinstance(shape, _Each):
-        _expect(found, dict, place)
-        for key, element in found.items():
-            _check(element, shape.of, f"{place}.{key}")
-    elif isinstance(shape, list):
-        _expect(found, list, place)
-        for position, element in enumerate(found):
-            _check(element, shape[0], f"{place}[{position}]")
-    else:
-        _expect(found, shape, place)
-
-
-def _expect(found: Any, kinds: Any, place: str) -> None:
-    if not isinstance(found, kinds) or isinstance(found, bool):
-        wanted = " or ".join(_KINDS[kind] for kind in (kinds if isinstance(kinds, tuple) else (kinds,)))
-        raise CallError(f"{place[:200]} must be {wanted}, not {type(found).__name__}")
+    """Raise CallError unless *found* has *shape*."""
+    try:
+        check_shape(found, shape, place)
+    except DecodeError as error:
+        raise CallError(f"{error.place} {error.reason}") from error

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n9hami_scheduler/serve/kube/messages/_proto/pod_watch.proto\x12\x0ehami_scheduler\"H\n\nWatchEvent\x12\x0c\n\x04type\x18\x01 \x01(\t\x12,\n\x06object\x18\x02 \x01(\x0b\x32\x1c.hami_scheduler.RawExtension\"\x1b\n\x0cRawExtension\x12\x0b\n\x03raw\x18\x01 \x01(\x0c\"\x16\n\x07Unknown\x12\x0b\n\x03raw\x18\x02 \x01(\x0c\"7\n\x06Status\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x0c\n\x04\x63ode\x18\x06 \x01(\x05\"\x85\x01\n\x03Pod\x12,\n\x08metadata\x18\x01 \x01(\x0b\x32\x1a.hami_scheduler.ObjectMeta\x12%\n\x04spec\x18\x02 \x01(\x0b\x32\x17.hami_scheduler.PodSpec\x12)\n\x06status\x18\x03 \x01(\x0b\x32\x19.hami_scheduler.PodStatus\"\xb0\x02\n\nObjectMeta\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tnamespace\x18\x03 \x01(\t\x12\x0b\n\x03uid\x18\x05 \x01(\t\x12\x17\n\x0fresourceVersion\x18\x06 \x01(\t\x12\x36\n\x06labels\x18\x0b \x03(\x0b\x32&.hami_scheduler.ObjectMeta.LabelsEntry\x12@\n\x0b\x61nnotations\x18\x0c \x03(\x0b\x32+.hami_scheduler.ObjectMeta.AnnotationsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x32\n\x10\x41nnotationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\"\x8f\x01\n\x07PodSpec\x12-\n\ncontainers\x18\x02 \x03(\x0b\x32\x19.hami_scheduler.Container\x12\x10\n\x08nodeName\x18\n \x01(\t\x12\x31\n\x0einitContainers\x18\x14 \x03(\x0b\x32\x19.hami_scheduler.Container\x12\x10\n\x08priority\x18\x19 \x01(\x05\"i\n\tContainer\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x37\n\tresources\x18\x08 \x01(\x0b\x32$.hami_scheduler.ResourceRequirements\x12\x15\n\rrestartPolicy\x18\x18 \x01(\t\"\xb2\x02\n\x14ResourceRequirements\x12@\n\x06limits\x18\x01 \x03(\x0b\x32\x30.hami_scheduler.ResourceRequirements.LimitsEntry\x12\x44\n\x08requests\x18\x02 \x03(\x0b\x32\x32.hami_scheduler.ResourceRequirements.RequestsEntry\x1aG\n\x0bLimitsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\'\n\x05value\x18\x02 \x01(\x0b\x32\x18.hami_scheduler.Quantity:\x02\x38\x01\x1aI\n\rRequestsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\'\n\x05value\x18\x02 \x01(\x0b\x32\x18.hami_scheduler.Quantity:\x02\x38\x01\"\x1a\n\x08Quantity\x12\x0e\n\x06string\x18\x01 \x01(\t\"Z\n\tPodStatus\x12\r\n\x05phase\x18\x01 \x01(\t\x12>\n\x15initContainerStatuses\x18\n \x03(\x0b\x32\x1f.hami_scheduler.ContainerStatus\"N\n\x0f\x43ontainerStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12-\n\x05state\x18\x02 \x01(\x0b\x32\x1e.hami_scheduler.ContainerState\"N\n\x0e\x43ontainerState\x12<\n\nterminated\x18\x03 \x01(\x0b\x32(.hami_scheduler.ContainerStateTerminated\",\n\x18\x43ontainerStateTerminated\x12\x10\n\x08\x65xitCode\x18\x01 \x01(\x05')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n9hami_scheduler/serve/kube/messages/_proto/pod_watch.proto\x12\x0ehami_scheduler\"H\n\nWatchEvent\x12\x0c\n\x04type\x18\x01 \x01(\t\x12,\n\x06object\x18\x02 \x01(\x0b\x32\x1c.hami_scheduler.RawExtension\"\x1b\n\x0cRawExtension\x12\x0b\n\x03raw\x18\x01 \x01(\x0c\"\x16\n\x07Unknown\x12\x0b\n\x03raw\x18\x02 \x01(\x0c\"7\n\x06Status\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x0c\n\x04\x63ode\x18\x06 \x01(\x05\"\x85\x01\n\x03Pod\x12,\n\x08metadata\x18\x01 \x01(\x0b\x32\x1a.hami_scheduler.ObjectMeta\x12%\n\x04spec\x18\x02 \x01(\x0b\x32\x17.hami_scheduler.PodSpec\x12)\n\x06status\x18\x03 \x01(\x0b\x32\x19.hami_scheduler.PodStatus\"\xb0\x02\n\nObjectMeta\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tnamespace\x18\x03 \x01(\t\x12\x0b\n\x03uid\x18\x05 \x01(\t\x12\x17\n\x0fresourceVersion\x18\x06 \x01(\t\x12\x36\n\x06labels\x18\x0b \x03(\x0b\x32&.hami_scheduler.ObjectMeta.LabelsEntry\x12@\n\x0b\x61nnotations\x18\x0c \x03(\x0b\x32+.hami_scheduler.ObjectMeta.AnnotationsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x32\n\x10\x41nnotationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\"\xb6\x01\n\x07PodSpec\x12-\n\ncontainers\x18\x02 \x03(\x0b\x32\x19.hami_scheduler.Container\x12%\n\x1dterminationGracePeriodSeconds\x18\x04 \x01(\x03\x12\x10\n\x08nodeName\x18\n \x01(\t\x12\x31\n\x0einitContainers\x18\x14 \x03(\x0b\x32\x19.hami_scheduler.Container\x12\x10\n\x08priority\x18\x19 \x01(\x05\"i\n\tContainer\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x37\n\tresources\x18\x08 \x01(\x0b\x32$.hami_scheduler.ResourceRequirements\x12\x15\n\rrestartPolicy\x18\x18 \x01(\t\"\xb2\x02\n\x14ResourceRequirements\x12@\n\x06limits\x18\x01 \x03(\x0b\x32\x30.hami_scheduler.ResourceRequirements.LimitsEntry\x12\x44\n\x08requests\x18\x02 \x03(\x0b\x32\x32.hami_scheduler.ResourceRequirements.RequestsEntry\x1aG\n\x0bLimitsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\'\n\x05value\x18\x02 \x01(\x0b\x32\x18.hami_scheduler.Quantity:\x02\x38\x01\x1aI\n\rRequestsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\'\n\x05value\x18\x02 \x01(\x0b\x32\x18.hami_scheduler.Quantity:\x02\x38\x01\"\x1a\n\x08Quantity\x12\x0e\n\x06string\x18\x01 \x01(\t\"{\n\tPodStatus\x12\r\n\x05phase\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12>\n\x15initContainerStatuses\x18\n \x03(\x0b\x32\x1f.hami_scheduler.ContainerStatus\"N\n\x0f\x43ontainerStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12-\n\x05state\x18\x02 \x01(\x0b\x32\x1e.hami_scheduler.ContainerState\"N\n\x0e\x43ontainerState\x12<\n\nterminated\x18\x03 \x01(\x0b\x32(.hami_scheduler.ContainerStateTerminated\",\n\x18\x43ontainerStateTerminated\x12\x10\n\x08\x65xitCode\x18\x01 \x01(\x05')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -56,23 +56,23 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_OBJECTMETA_ANNOTATIONSENTRY']._serialized_start=652
   _globals['_OBJECTMETA_ANNOTATIONSENTRY']._serialized_end=702
   _globals['_PODSPEC']._serialized_start=705
-  _globals['_PODSPEC']._serialized_end=848
-  _globals['_CONTAINER']._serialized_start=850
-  _globals['_CONTAINER']._serialized_end=955
-  _globals['_RESOURCEREQUIREMENTS']._serialized_start=958
-  _globals['_RESOURCEREQUIREMENTS']._serialized_end=1264
-  _globals['_RESOURCEREQUIREMENTS_LIMITSENTRY']._serialized_start=1118
-  _globals['_RESOURCEREQUIREMENTS_LIMITSENTRY']._serialized_end=1189
-  _globals['_RESOURCEREQUIREMENTS_REQUESTSENTRY']._serialized_start=1191
-  _globals['_RESOURCEREQUIREMENTS_REQUESTSENTRY']._serialized_end=1264
-  _globals['_QUANTITY']._serialized_start=1266
-  _globals['_QUANTITY']._serialized_end=1292
-  _globals['_PODSTATUS']._serialized_start=1294
-  _globals['_PODSTATUS']._serialized_end=1384
-  _globals['_CONTAINERSTATUS']._serialized_start=1386
-  _globals['_CONTAINERSTATUS']._serialized_end=1464
-  _globals['_CONTAINERSTATE']._serialized_start=1466
-  _globals['_CONTAINERSTATE']._serialized_end=1544
-  _globals['_CONTAINERSTATETERMINATED']._serialized_start=1546
-  _globals['_CONTAINERSTATETERMINATED']._serialized_end=1590
+  _globals['_PODSPEC']._serialized_end=887
+  _globals['_CONTAINER']._serialized_start=889
+  _globals['_CONTAINER']._serialized_end=994
+  _globals['_RESOURCEREQUIREMENTS']._serialized_start=997
+  _globals['_RESOURCEREQUIREMENTS']._serialized_end=1303
+  _globals['_RESOURCEREQUIREMENTS_LIMITSENTRY']._serialized_start=1157
+  _globals['_RESOURCEREQUIREMENTS_LIMITSENTRY']._serialized_end=1228
+  _globals['_RESOURCEREQUIREMENTS_REQUESTSENTRY']._serialized_start=1230
+  _globals['_RESOURCEREQUIREMENTS_REQUESTSENTRY']._serialized_end=1303
+  _globals['_QUANTITY']._serialized_start=1305
+  _globals['_QUANTITY']._serialized_end=1331
+  _globals['_PODSTATUS']._serialized_start=1333
+  _globals['_PODSTATUS']._serialized_end=1456
+  _globals['_CONTAINERSTATUS']._serialized_start=1458
+  _globals['_CONTAINERSTATUS']._serialized_end=1536
+  _globals['_CONTAINERSTATE']._serialized_start=1538
+  _globals['_CONTAINERSTATE']._serialized_end=1616
+  _globals['_CONTAINERSTATETERMINATED']._serialized_start=1618
+  _globals['_CONTAINERSTATETERMINATED']._serialized_end=1662
 # @@protoc_insertion_point(module_scope)

@@ -77,16 +77,18 @@ class ObjectMeta(_message.Message):
     def __init__(self, name: _Optional[str] = ..., namespace: _Optional[str] = ..., uid: _Optional[str] = ..., resourceVersion: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., annotations: _Optional[_Mapping[str, bytes]] = ...) -> None: ...
 
 class PodSpec(_message.Message):
-    __slots__ = ("containers", "nodeName", "initContainers", "priority")
+    __slots__ = ("containers", "terminationGracePeriodSeconds", "nodeName", "initContainers", "priority")
     CONTAINERS_FIELD_NUMBER: _ClassVar[int]
+    TERMINATIONGRACEPERIODSECONDS_FIELD_NUMBER: _ClassVar[int]
     NODENAME_FIELD_NUMBER: _ClassVar[int]
     INITCONTAINERS_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     containers: _containers.RepeatedCompositeFieldContainer[Container]
+    terminationGracePeriodSeconds: int
     nodeName: str
     initContainers: _containers.RepeatedCompositeFieldContainer[Container]
     priority: int
-    def __init__(self, containers: _Optional[_Iterable[_Union[Container, _Mapping]]] = ..., nodeName: _Optional[str] = ..., initContainers: _Optional[_Iterable[_Union[Container, _Mapping]]] = ..., priority: _Optional[int] = ...) -> None: ...
+    def __init__(self, containers: _Optional[_Iterable[_Union[Container, _Mapping]]] = ..., terminationGracePeriodSeconds: _Optional[int] = ..., nodeName: _Optional[str] = ..., initContainers: _Optional[_Iterable[_Union[Container, _Mapping]]] = ..., priority: _Optional[int] = ...) -> None: ...
 
 class Container(_message.Message):
     __slots__ = ("name", "resources", "restartPolicy")
@@ -127,12 +129,16 @@ class Quantity(_message.Message):
     def __init__(self, string: _Optional[str] = ...) -> None: ...
 
 class PodStatus(_message.Message):
-    __slots__ = ("phase", "initContainerStatuses")
+    __slots__ = ("phase", "message", "reason", "initContainerStatuses")
     PHASE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
     INITCONTAINERSTATUSES_FIELD_NUMBER: _ClassVar[int]
     phase: str
+    message: str
+    reason: str
     initContainerStatuses: _containers.RepeatedCompositeFieldContainer[ContainerStatus]
-    def __init__(self, phase: _Optional[str] = ..., initContainerStatuses: _Optional[_Iterable[_Union[ContainerStatus, _Mapping]]] = ...) -> None: ...
+    def __init__(self, phase: _Optional[str] = ..., message: _Optional[str] = ..., reason: _Optional[str] = ..., initContainerStatuses: _Optional[_Iterable[_Union[ContainerStatus, _Mapping]]] = ...) -> None: ...
 
 class ContainerStatus(_message.Message):
     __slots__ = ("name", "state")
