@@ -12,7 +12,8 @@ from typing import Any, Self
 
 from aiohttp import web
 
-Object = dict[str, Any]
+from hamicommon.model import Object
+
 Key = tuple[str, str, str]
 """Plural, namespace (empty for Nodes) and name."""
 

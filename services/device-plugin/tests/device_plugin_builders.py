@@ -4,10 +4,10 @@ Values with defaults for the tests of decisions.
 
 from typing import Any
 
-from hami_device_plugin.decide.allocation import Container, Grant, GrantPolicy, Library, allocate
-from hami_device_plugin.decide.owner import Entry
-from hami_device_plugin.decide.pods import Pod, PodContainer, read_pod
+from hami_device_plugin.decide.allocate.allocation import Container, Grant, GrantPolicy, Library, allocate
+from hami_device_plugin.decide.allocate.owner import Allocated
 from hamicommon.model import ContainerShares, Share
+from hamicommon.pod.reading import Pod, read_pod
 from hamicommon.vendors import nvidia
 from hamicommon.vendors.nvidia import NvidiaConfig
 
@@ -26,14 +26,9 @@ def shares(count: int) -> ContainerShares:
     return tuple(share(f"GPU-{number}") for number in range(count))
 
 
-def container(requested: int, *, is_init: bool = False) -> PodContainer:
-    """Return a container that requests *requested* devices."""
-    return PodContainer(f"c{requested}", requested, is_init, is_control_disabled=False)
-
-
-def entry(pod: str, name: str, *replicas: str, cdi: str = "hami.io/vgpu=a-1") -> Entry:
+def entry(pod: str, name: str, *replicas: str, cdi: str = "hami.io/vgpu=a-1") -> Allocated:
     """Return the checkpoint's entry of one container."""
-    return Entry(pod, name, RESOURCE, frozenset(replicas), (cdi,))
+    return Allocated(pod, name, RESOURCE, frozenset(replicas), (cdi,))
 
 
 def a_pod(annotations: dict[str, str] | None = None, *, phase: str = "Pending", **spec: Any) -> Pod:
@@ -43,7 +38,7 @@ def a_pod(annotations: dict[str, str] | None = None, *, phase: str = "Pending", 
         "spec": {"nodeName": "n1", "containers": [{"name": "main", "resources": {"limits": {RESOURCE: "1"}}}]} | spec,
         "status": {"phase": phase},
     }
-    return read_pod(item, RESOURCE)
+    return read_pod(item, (VENDOR,))
 
 
 def a_policy(**changes: object) -> GrantPolicy:

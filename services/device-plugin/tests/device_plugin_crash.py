@@ -8,18 +8,23 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
+from unittest.mock import AsyncMock, Mock
 
+from device_plugin_builders import VENDOR
 from device_plugin_process import A100, NODE, T4, a_pod
 
+from hami_device_plugin import __version__
 from hami_device_plugin.adapters import cdi_files, library, regions
-from hami_device_plugin.decide.allocation import GrantPolicy, Library
-from hami_device_plugin.decide.cdi import spec as cdi
-from hami_device_plugin.decide.cdi.driver import DriverSpec
-from hami_device_plugin.decide.enforcement import Enforcement
-from hami_device_plugin.decide.owner import Entry
-from hami_device_plugin.decide.pods import read_pod
-from hami_device_plugin.serve.starts import identity
-from hami_device_plugin.serve.starts.identity import IdentityAllocator, KubeletAccess
+from hami_device_plugin.decide.allocate.allocation import GrantPolicy
+from hami_device_plugin.decide.allocate.cdi import spec as cdi
+from hami_device_plugin.decide.allocate.cdi.driver import DriverSpec
+from hami_device_plugin.decide.allocate.owner import Allocated
+from hami_device_plugin.decide.probe.enforcement import Enforcement
+from hami_device_plugin.serve.allocate import identity
+from hami_device_plugin.serve.allocate.identity import IdentityAllocator
+from hami_device_plugin.serve.allocate.served_node import ServedNode
+from hamicommon.model import Device
+from hamicommon.pod.reading import read_pod
 from hamicommon.runtime.host import atomic_file
 from hamicommon.vendors import nvidia
 from hamicommon.vendors.nvidia import NvidiaConfig
@@ -29,7 +34,7 @@ REPLICA = f"{A100}-0"
 DEVICE = "a-00000000-0000-4000-8000-000000000000"
 REGION = "00000000-0000-4000-8000-000000000000.cache"
 DIRECTORY = "hook/vgpu/containers/uid-p_main"
-POD = read_pod(a_pod("p", f"{T4},NVIDIA,700,5:;", "main=1"), RESOURCE)
+POD = read_pod(a_pod("p", f"{T4},NVIDIA,700,5:;", "main=1"), (VENDOR,))
 
 
 def prepare(host: Path) -> None:
@@ -65,33 +70,30 @@ def install_library(host: Path) -> None:
 
 def an_allocator(host: Path) -> IdentityAllocator:
     """Return an allocator whose kubelet granted one replica to the container `main` of the Pod `p`."""
-    entry = Entry("uid-p", "main", RESOURCE, frozenset({REPLICA}), (cdi.qualified(DEVICE),))
-    access = KubeletAccess(
-        entries=lambda: _soon((entry,)),
-        listed=lambda: _soon(()),
-        pod=lambda _uid: _soon(POD),
-        library=lambda: Library("/lib.so"),
-        driver=lambda _uuids: _soon(DriverSpec()),
-        granted=lambda _uuids, _policy: _soon(()),
-        expect=lambda _pod, _container, _mark: None,
-    )
-    return IdentityAllocator(
-        access,
-        node=NODE,
+    entry = Allocated("uid-p", "main", RESOURCE, frozenset({REPLICA}), (cdi.qualified(DEVICE),))
+    # The library of this version is ours; HAMi's would need its lock directory.
+    os.makedirs(host / "hook/vgpu", exist_ok=True)  # noqa: PTH103 -- Path.mkdir is one of the steps
+    (host / "hook/vgpu" / f"libvgpu.so.{__version__}").touch()
+    served = ServedNode(
+        name=NODE,
         resource=RESOURCE,
         vendor=nvidia.vendor(NvidiaConfig(resource_count_name=RESOURCE)),
-        cdi_root=host / "cdi",
         policy=GrantPolicy(hook_path=str(host / "hook")),
-        offered=frozenset({A100, T4}),
-        hook="/hook",
         enforcement=Enforcement("library", "r"),
-        memory_bytes={},
+        devices={uuid: Device(uuid, 1, 1, 100, "NVIDIA") for uuid in (A100, T4)},
+        cdi_root=host / "cdi",
         limit_hook=cdi.LimitHook("/limit-hook", "/", "/sys/fs/cgroup"),
+        memory_bytes={},
     )
-
-
-async def _soon(value: Any) -> Any:
-    return value
+    return IdentityAllocator(
+        served,
+        kubelet=AsyncMock(entries=AsyncMock(return_value=(entry,)), listed=AsyncMock(return_value=())),
+        pods=AsyncMock(wait_pod=AsyncMock(return_value=POD)),
+        last_line=Mock(),
+        driver=Mock(hook="/hook", part=AsyncMock(return_value=DriverSpec())),
+        mig=AsyncMock(granted=AsyncMock(return_value=())),
+        instances=None,
+    )
 
 
 def _die(*_args: object, **_kwargs: object) -> NoReturn:

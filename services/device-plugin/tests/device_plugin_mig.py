@@ -11,15 +11,16 @@ from typing import Any
 from device_plugin_builders import RESOURCE, VENDOR
 
 from hami_device_plugin.adapters.nvml.mig import MigNvml
+from hami_device_plugin.decide.allocate.owner import Allocated
+from hami_device_plugin.decide.inventory import SharingPolicy
 from hami_device_plugin.decide.mig.geometry import Gpu, GpuProfile, Instance, MigMode, at
 from hami_device_plugin.decide.mig.journal import Journal, Owner
-from hami_device_plugin.decide.owner import Entry as Allocated
-from hami_device_plugin.decide.pods import Pod, read_pod
 from hami_device_plugin.metrics import Metrics
-from hami_device_plugin.serve.mig.instances import MigAccess, MigInstances
+from hami_device_plugin.serve.mig.instances import MigInstances, MigPolicy
 from hami_device_plugin.serve.mig.reports import MigReports
 from hamicommon.errors import HamiError
 from hamicommon.model import MigAllocation, MigPlacement, Share
+from hamicommon.pod.reading import Pod, read_pod
 from hamicommon.runtime.host.nvml import Nvml
 from hamicommon.vendors.nvidia import MigProfileRule
 from hamicommon.wire import keys
@@ -91,6 +92,10 @@ class ModelDriver:
     async def read_gpus(self) -> tuple[Gpu, ...]:
         """Return the GPU."""
         return (self.gpu,)
+
+    def clients(self) -> str:
+        """Name another program that has the driver open."""
+        return "dcgm (pid 7)"
 
     async def switch_on(self, gpu_uuid: str) -> MigMode:
         """Switch MIG on."""
@@ -167,18 +172,10 @@ class ModelNode:
         self.mig = MigInstances(
             self.driver,
             self.store,
-            MigAccess(
-                self.pods,
-                self._has_ended,
-                self.annotate,
-                lambda: tuple(self.allocated),
-                announce=self._announce,
-                clients=lambda: "dcgm (pid 7)",
-            ),
+            self,
+            self,
             MigReports(self.metrics, self._send),
-            rules=RULES,
-            allocated_key=VENDOR.allocated_key,
-            is_excluded=lambda _gpu: False,
+            MigPolicy(RULES, VENDOR.allocated_key, SharingPolicy(1)),
         )
 
     def kill_after(self, steps: int) -> None:
@@ -215,11 +212,16 @@ class ModelNode:
 
     def pod(self, name: str) -> Pod:
         """Return a Pod as it is now."""
-        return read_pod(self.items[name], RESOURCE)
+        return read_pod(self.items[name], (VENDOR,))
 
-    def pods(self) -> list[Pod]:
-        """Return every Pod."""
-        return [self.pod(name) for name in self.items]
+    @property
+    def pods(self) -> dict[str, Pod]:
+        """Every Pod, by UID."""
+        return {pod.uid: pod for pod in map(self.pod, self.items)}
+
+    def entries(self) -> Sequence[Allocated]:
+        """Return the kubelet's checkpoint."""
+        return self.allocated
 
     def end(self, name: str) -> None:
         """Let a Pod end."""
@@ -281,21 +283,21 @@ class ModelNode:
             raise Killed
         self._left -= 1
 
-    async def _has_ended(self, owner: Owner) -> bool:
+    async def has_ended(self, uid: str, namespace: str, name: str) -> bool:
+        """Return whether a Pod has ended, and remember who was asked for."""
         if self.is_server_down:
             raise DriverRefusesError("no API server")
-        self.asked.append(owner)
-        item = self.items.get(owner.name)
-        return (
-            item is None or item["metadata"]["uid"] != owner.uid or item["status"]["phase"] in ("Succeeded", "Failed")
-        )
+        self.asked.append(Owner(uid, namespace, name))
+        item = self.items.get(name)
+        return item is None or item["metadata"]["uid"] != uid or item["status"]["phase"] in ("Succeeded", "Failed")
 
-    async def _announce(self, reason: str | None) -> None:
+    async def announce_mig_change(self, reason: str | None) -> None:
+        """Let the other client of the driver hear *reason*."""
         if reason != self.announced:
             self.announced = reason
             self.driver.is_held &= not self.lets_go
 
-    async def annotate(self, pod: Pod, change: Callable[[str], str]) -> None:
+    async def change_mig_allocations(self, pod: Pod, change: Callable[[str], str]) -> None:
         """Write a Pod's annotation, as the API server does."""
         self._tick()
         annotations = self.items[pod.name]["metadata"]["annotations"]

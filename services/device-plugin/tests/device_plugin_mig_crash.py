@@ -42,13 +42,13 @@ async def _plugin(host: Path, what: str, step: Step | None) -> None:
     if saved.exists():
         node.items = json.loads(saved.read_text())
     node.restart()
-    annotate = node.annotate
+    annotate = node.change_mig_allocations
 
     async def annotate_and_save(pod: Any, change: Callable[[str], str]) -> None:
         await annotate(pod, change)
         saved.write_text(json.dumps(node.items))
 
-    node.annotate = annotate_and_save  # type: ignore[method-assign]
+    node.change_mig_allocations = annotate_and_save  # type: ignore[method-assign]
     node.restart()
     if step is not None:
         _kill_at(node, step)
@@ -93,13 +93,13 @@ def _kill_at(node: ModelNode, step: Step) -> None:
     if name == "journal":
         node.store.write = killing(node.store.write)  # type: ignore[method-assign]
     elif name == "annotate":
-        annotate = node.annotate
+        annotate = node.change_mig_allocations
 
         async def annotate_and_die(pod: Any, change: Callable[[str], str]) -> None:
             await annotate(pod, change)
             _die()
 
-        node.annotate = annotate_and_die  # type: ignore[method-assign]
+        node.change_mig_allocations = annotate_and_die  # type: ignore[method-assign]
         node.restart()
     else:
         setattr(pynvml, name, killing(getattr(pynvml, name)))

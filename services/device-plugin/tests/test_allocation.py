@@ -5,7 +5,7 @@ What a container gets with its shares.
 import pytest
 from device_plugin_builders import SHARES, a_grant, a_policy, share
 
-from hami_device_plugin.decide.allocation import LOCK_DIRECTORY, Container, Grant, Library, Mount, allocate
+from hami_device_plugin.decide.allocate.allocation import LOCK_DIRECTORY, Container, Grant, Library, Mount, allocate
 from hamicommon.model import Share
 from hamicommon.wire.limits_file import DeviceLimits
 
@@ -86,6 +86,16 @@ def test_limits_file_has_the_shares_and_what_the_environment_has() -> None:
     assert Mount("/usr/local/vgpu/limits", "/usr/local/vgpu/containers/uid_main", is_read_only=True) in grant.mounts
 
 
+def test_limits_file_under_the_lock_is_not_in_the_directory_that_the_container_can_write() -> None:
+    """Its directory is HAMi's, writable; the limits are mounted over a folder of it, read-only."""
+    grant = a_grant(a_policy())
+    directory = "/usr/local/vgpu/containers/.limits/uid_main"
+
+    assert grant.limits
+    assert Mount("/usr/local/vgpu/limits", directory, is_read_only=True) in grant.mounts
+    assert Mount("/usr/local/vgpu", "/usr/local/vgpu/containers/uid_main", is_read_only=False) in grant.mounts
+
+
 def test_share_without_cores_has_no_limit_on_time() -> None:
     """HAMi writes 0 for it, the limits file 100."""
     shares = (Share("GPU-a", "NVIDIA", 1000, 0), Share("GPU-b", "NVIDIA", 2000, 30))
@@ -110,11 +120,11 @@ def test_choice_of_the_pods_author_is_in_the_limits_file() -> None:
         by_identity(Container("uid", "main", is_control_disabled=True)),
         by_identity(Container("uid", "main"), library=Library("/lib.so", is_hamis=True)),
         by_identity(Container("uid", "main"), tuple(share(f"GPU-{index}") for index in range(17))),
-        a_grant(a_policy()),
+        a_grant(a_policy(), is_hamis_library=True),
     ],
-    ids=["control disabled", "HAMi's library", "17 devices", "node lock"],
+    ids=["control disabled", "HAMi's library", "17 devices", "HAMi's library under the lock"],
 )
 def test_container_without_limits_file(grant: Grant) -> None:
-    """Where the library is off or HAMi's, or cannot hold the limits, and where the answer is HAMi's byte for byte."""
+    """Where the library is off or HAMi's, or cannot hold the limits."""
     assert grant.limits is None
     assert not any(mount.container_path.endswith("/limits") for mount in grant.mounts)

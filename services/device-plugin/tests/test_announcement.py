@@ -2,19 +2,27 @@
 What the Node's annotations say.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from device_plugin_builders import VENDOR
 
-from hami_device_plugin.decide.announcement import announcement, withdrawal
+from hami_device_plugin.decide.announcement import Announced, announcement, withdrawal
 from hamicommon.model import Device
 from hamicommon.wire.node_devices import decode_node_devices
 from hamicommon.wire.version import NEWEST, WireVersion
 
 NOON = datetime(2026, 8, 21, 12, tzinfo=UTC)
+
+
+def changes(
+    devices: Sequence[Device], *, carried: Mapping[str, str], now: datetime, version: WireVersion, **facts: Any
+) -> dict[str, str | None]:
+    """Return the changes to annotations *carried* by a Node with *devices* and *facts*."""
+    return announcement(Announced(tuple(devices), **facts), VENDOR, version=version, carried=carried, now=now)
 
 
 def test_old_schedulers_get_text_and_an_answer_to_each_request() -> None:
@@ -27,7 +35,7 @@ def test_old_schedulers_get_text_and_an_answer_to_each_request() -> None:
     }
     device = Device("GPU-a", 2, 100, 100, "NVIDIA A100", mode="hami-core")
     asked = {VENDOR.handshake_key: "Requesting_2026-08-21 06:20:39"}
-    written = announcement([device], VENDOR, carried=asked, now=NOON, **arguments)
+    written = changes([device], carried=asked, now=NOON, **arguments)
 
     assert {
         VENDOR.register_key: "GPU-a,2,100,100,NVIDIA-NVIDIA A100,0,true,0,hami-core:",
@@ -36,7 +44,7 @@ def test_old_schedulers_get_text_and_an_answer_to_each_request() -> None:
         "hami.io/node-enforcement": "library: r",
     } == written
     carried = {key: value for key, value in written.items() if value is not None}
-    assert {} == announcement([device], VENDOR, carried=carried, now=NOON, **arguments)
+    assert {} == changes([device], carried=carried, now=NOON, **arguments)
 
 
 def test_answer_to_a_scheduler_has_one_fraction_of_a_second() -> None:
@@ -48,7 +56,7 @@ def test_answer_to_a_scheduler_has_one_fraction_of_a_second() -> None:
         "device_list": "envvar: r",
         "enforcement": "library: r",
     }
-    written = announcement([], VENDOR, carried={}, now=now, **arguments)
+    written = changes([], carried={}, now=now, **arguments)
 
     assert "Reported 2026-08-21 12:00:00.250000 +0000 UTC" == written[VENDOR.handshake_key]
 
@@ -67,15 +75,17 @@ def test_mark_of_identity_is_written_and_taken_back() -> None:
         "enforcement": "driver: r",
     }
     device = Device("GPU-a", 2, 100, 100, "NVIDIA A100", mode="hami-core")
-    marked = announcement([device], VENDOR, is_identity=True, carried={}, **arguments)
+    marked = changes([device], is_identity=True, carried={}, **arguments)
 
     assert [True] == found_owners(marked)
     carried = {key: value for key, value in marked.items() if value is not None}
-    assert {} == announcement([device], VENDOR, is_identity=True, carried=carried, **arguments)
-    taken_back = announcement([device], VENDOR, is_identity=False, carried=carried, **arguments)
+    assert {} == changes([device], is_identity=True, carried=carried, **arguments)
+    taken_back = changes([device], is_identity=False, carried=carried, **arguments)
     assert [False] == found_owners(taken_back)
     people = {"hami.io/node-nvidia-device-list": None, "hami.io/node-enforcement": None}
-    assert taken_back | people == withdrawal(carried, VENDOR, NEWEST)
+    left = changes([replace(device, healthy=False)], is_identity=False, carried=carried, **arguments)
+    assert left | people == withdrawal(carried, VENDOR, NEWEST)
+    assert left != taken_back
 
 
 @pytest.mark.parametrize(
@@ -96,9 +106,7 @@ def test_old_mark_is_removed() -> None:
     }
     arguments: dict[str, Any] = {"device_list": "cdi-cri: r", "enforcement": "driver: r", "version": NEWEST}
 
-    assert {"hami.io/node-allocation": None} == announcement(
-        [], VENDOR, is_identity=True, carried=carried, now=NOON, **arguments
-    )
+    assert {"hami.io/node-allocation": None} == changes([], is_identity=True, carried=carried, now=NOON, **arguments)
 
 
 def test_mark_has_no_place_in_the_text_form() -> None:
@@ -110,7 +118,7 @@ def test_mark_has_no_place_in_the_text_form() -> None:
         "device_list": "envvar: r",
         "enforcement": "library: r",
     }
-    written = announcement([device], VENDOR, carried={}, now=NOON, **arguments)
+    written = changes([device], carried={}, now=NOON, **arguments)
 
     assert [False] == found_owners(written)
 

@@ -5,7 +5,7 @@ A blocking function that one thread runs for many callers.
 import asyncio
 import threading
 
-from hami_device_plugin.serve.starts.batch import Batch
+from hami_device_plugin.serve.allocate.batch import Batch
 
 
 async def test_each_caller_gets_its_result_or_its_error() -> None:

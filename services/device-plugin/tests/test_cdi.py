@@ -7,8 +7,8 @@ from pathlib import Path
 from device_plugin_builders import a_grant, a_policy
 
 from hami_device_plugin.adapters import cdi_files
-from hami_device_plugin.decide.allocation import DeviceNode, Grant, Mount
-from hami_device_plugin.decide.cdi import spec as cdi
+from hami_device_plugin.decide.allocate.allocation import DeviceNode, Grant, Mount
+from hami_device_plugin.decide.allocate.cdi import spec as cdi
 
 
 def test_spec_is_what_a_runtime_reads(host: Path) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from device_plugin_builders import a_grant, a_policy
 
-from hami_device_plugin.decide.cdi import spec as cdi
-from hami_device_plugin.decide.cdi.driver import DriverSpec, Root, decode_driver
-from hami_device_plugin.decide.cdi.edits import SpecError
-from hami_device_plugin.decide.cdi.strategy import StrategyError, choose_strategy
-from hami_device_plugin.decide.mode import Mode
+from hami_device_plugin.decide.allocate.cdi import spec as cdi
+from hami_device_plugin.decide.allocate.cdi.driver import DriverSpec, Root, decode_driver
+from hami_device_plugin.decide.allocate.cdi.edits import SpecError
+from hami_device_plugin.decide.probe.mode import Mode
+from hami_device_plugin.decide.probe.strategy import StrategyError, choose_strategy
 
 TEXT = (Path(__file__).parent / "vectors/driver.json").read_bytes()
 """What nvidia-ctk 1.20.1 prints for one device, with the driver's root at /driver-root."""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hami_device_plugin.decide.cdi.edits import Edits, SpecError, decode_edits, encode_edits
+from hami_device_plugin.decide.allocate.cdi.edits import Edits, SpecError, decode_edits, encode_edits
 
 NAMES = st.sampled_from(["a", "b", "c"])
 PATHS = st.sampled_from(["/a", "/a/b", "/c", "/c/d/e"])

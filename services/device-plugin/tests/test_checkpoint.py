@@ -6,7 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from hami_device_plugin.adapters.checkpoint import Checkpoint, CheckpointError, decode_checkpoint, read_checkpoint
+from hami_device_plugin.adapters.checkpoint import Checkpoint, CheckpointError, decode_checkpoint
+
+ROW = (
+    b'{"Data":{"PodDeviceEntries":'
+    b'[{"PodUID":%s,"ContainerName":"c","ResourceName":"r","DeviceIDs":%s,"AllocResp":""}]}}'
+)
 
 
 @pytest.mark.parametrize(
@@ -18,6 +23,9 @@ from hami_device_plugin.adapters.checkpoint import Checkpoint, CheckpointError, 
         b'{"Data": null}',
         b'{"Data": {"PodDeviceEntries": [{}]}}',
         b'{"Data":{"PodDeviceEntries":[1]}}',
+        ROW % (b'{"a":1}', b'["a"]'),
+        ROW % (b'"u"', b'[["a"]]'),
+        ROW % (b'"u"', b'{"0":[1]}'),
     ],
 )
 def test_unknown_checkpoint_is_an_error(text: bytes) -> None:
@@ -39,7 +47,7 @@ def test_checkpoint_of_an_old_kubelet_is_read() -> None:
 def test_missing_checkpoint_is_named(host: Path) -> None:
     """The message has the path."""
     with pytest.raises(CheckpointError, match=f"kubelet checkpoint {host}/x: No such file"):
-        read_checkpoint(host / "x")
+        Checkpoint(host / "x").read()
 
 
 def test_checkpoint_is_decoded_only_when_it_has_changed(host: Path) -> None:

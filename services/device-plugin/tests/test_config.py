@@ -11,15 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from hami_device_plugin.config.arguments import FLAGS, Flag, parse_arguments
 from hami_device_plugin.config.ignored import IGNORED_FLAGS, IgnoredFlag
 from hami_device_plugin.config.loader import load
-from hami_device_plugin.config.settings import Config
-from hamicommon.config import ConfigError, Texts, Unreadable
+from hami_device_plugin.config.settings import Config, parse_arguments
+from hamicommon.config.device_config import ConfigError, Texts, Unreadable
+from hamicommon.runtime.program.settings import Setting, settings_of
 from hamicommon.vendors.nvidia import MigProfileRule
 
 DEVICE_CONFIG = "nvidia:\n  resourceCountName: nvidia.com/gpu\n"
 NODE_CONFIG = "/config/config.json"
+FLAGS = [flag for _, flag in settings_of(Config) if flag.is_late]
 PROGRAM = Path(sys.executable).with_name("hami-device-plugin")
 
 
@@ -74,7 +75,7 @@ def test_flag_wins_over_environment_over_file_over_default() -> None:
     in_file = DEVICE_CONFIG + "flags:\n  gdsEnabled: true\n  plugin:\n    deviceListStrategy: [volume-mounts, envvar]\n"
 
     assert ("volume-mounts", "envvar") == a_config(device_config=in_file).list_strategies
-    assert a_config(device_config=in_file).features.gds
+    assert a_config(device_config=in_file).gds
     assert ("envvar",) == a_config(device_config=in_file, environ={"DEVICE_LIST_STRATEGY": "envvar"}).list_strategies
     assert ("volume-mounts",) == a_config(
         "--device-list-strategy=volume-mounts", device_config=in_file, environ={"DEVICE_LIST_STRATEGY": "envvar"}
@@ -135,13 +136,13 @@ OTHER_VALUES = {
 """One that is not the default, or is refused, for each flag that neither `true` nor a path is for."""
 
 
-@pytest.mark.parametrize("flag", FLAGS, ids=lambda flag: flag.name)
-def test_every_flag_has_the_same_effect_from_each_of_its_sources(flag: Flag) -> None:
+@pytest.mark.parametrize("flag", FLAGS, ids=lambda flag: flag.names[0])
+def test_every_flag_has_the_same_effect_from_each_of_its_sources(flag: Setting) -> None:
     """HAMi's variables and keys take effect."""
-    value = OTHER_VALUES.get(flag.name, "true" if flag.is_bool else "/other")
+    value = OTHER_VALUES.get(flag.names[0].lstrip("-"), "true" if flag.is_bool else "/other")
     other = 'nvidia: {resourceCountName: x/gpu}\nnodeconfig: [{"name": "n1", "devicesplitcount": 4}]'
     needed = {"CONFIG_FILE": "/c", "NODE_NAME": "n1", "CONFIG_FILE_SRCDIR": "/named"}
-    usual = {name: text for name, text in needed.items() if name not in flag.env}
+    usual = {name: text for name, text in needed.items() if name not in flag.variables}
 
     def settings(*arguments: str, key: str = "", **environ: str) -> Config | tuple[str, ...]:
         named = {"/named/default": "", "/named/two": "", "/mock": "[{name: T4, memoryMib: 1}]"}
@@ -151,9 +152,9 @@ def test_every_flag_has_the_same_effect_from_each_of_its_sources(flag: Flag) -> 
         except ConfigError as error:
             return error.problems
 
-    by_flag = settings(f"--{flag.name}={value}")
+    by_flag = settings(f"{flag.names[0]}={value}")
     assert settings(**needed) != by_flag
-    for name in flag.env:
+    for name in flag.variables:
         assert by_flag == settings(**{name: value})
     if flag.key:
         assert by_flag == settings(key=section(flag.key, value))
@@ -169,7 +170,7 @@ def test_aliases_of_hami_are_understood() -> None:
     """Old names of the same flags."""
     config = a_config("--nvidia-dev-root=/d", "--container-driver-root=/r")
 
-    assert ("/d", "/r") == (config.driver.dev_root, config.driver.here)
+    assert ("/d", "/r") == (config.dev_root, config.driver_root_here)
 
 
 def test_node_overrides_win_over_the_device_config() -> None:
@@ -186,12 +187,12 @@ def test_node_overrides_win_over_the_device_config() -> None:
     ]
     config = a_config(files={NODE_CONFIG: json.dumps({"nodeconfig": entries})})
 
-    assert (4, "mps", frozenset({"GPU-x"}), frozenset({3}), True) == (
+    assert (4, "mps", frozenset({"GPU-x"}), frozenset({3}), ("enablegetpreferredallocation",)) == (
         config.sharing.split_count,
         config.sharing.mode,
         config.sharing.excluded_uuids,
         config.sharing.excluded_indices,
-        config.follows_kubelet,
+        config.without_effect,
     )
 
 
@@ -291,13 +292,13 @@ def test_keys_that_nobody_reads_are_told() -> None:
     config = a_config(
         device_config=DEVICE_CONFIG
         + "version: v1\nflags: {mpsRoot: /mps, plugin: {passDeviceSpec: true}}\nimex: {channelIDs: [0]}\n"
-        + "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 4}]}}\nresources: {gpus: []}\n"
+        + "sharing: {timeSlicin: {resources: [{name: nvidia.com/gpu, replicas: 4}]}}\nresources: {gpus: []}\n"
     )
 
     assert (
         "flags.plugin.passDeviceSpec: unknown key, ignored",
-        "resources: has no effect: the section nvidia defines what is registered and how it is shared",
-        "sharing: has no effect: the section nvidia defines what is registered and how it is shared",
+        "sharing.timeSlicin.resources: unknown key, ignored",
+        "resources: has no effect: the section nvidia defines what is registered",
         "--mps-root: has no effect: operatingmode of Node n1 is not mps",
     ) == config.warnings
 
@@ -320,7 +321,7 @@ def test_wrong_settings_end_the_process_with_one_line() -> None:
 
 @pytest.mark.parametrize(
     ("name", "is_bool"),
-    [(name, flag.is_bool) for flag in FLAGS for name in (flag.name, *flag.aliases)]
+    [(name.lstrip("-"), flag.is_bool) for flag in FLAGS for name in flag.names]
     + [(ignored.name, ignored.is_bool) for ignored in IGNORED_FLAGS],
 )
 def test_every_flag_is_taken_in_each_of_its_forms(name: str, is_bool: bool) -> None:

@@ -2,10 +2,10 @@
 What is written on a Pod once its containers have their devices.
 """
 
-from device_plugin_builders import RESOURCE, VENDOR, a_pod
+from device_plugin_builders import VENDOR, a_pod
 
-from hami_device_plugin.decide.confirmation import confirmation
-from hami_device_plugin.decide.pods import read_pod
+from hami_device_plugin.decide.allocate.pods import confirmation
+from hamicommon.pod.reading import read_pod
 
 
 def test_confirmed_pod_is_not_written_again() -> None:
@@ -13,7 +13,7 @@ def test_confirmed_pod_is_not_written_again() -> None:
     item = a_pod({"hami.io/bind-phase": "allocating", VENDOR.to_allocate_key: "GPU-a,NVIDIA,1,1:;"})
     patch = confirmation(item, "n1", VENDOR)
     assert patch is not None
-    done = read_pod({"metadata": patch["metadata"], "spec": {"containers": [{"name": "main"}]}}, RESOURCE)
+    done = read_pod({"metadata": patch["metadata"], "spec": {"containers": [{"name": "main"}]}}, (VENDOR,))
 
     assert confirmation(done, "n1", VENDOR) is None
 

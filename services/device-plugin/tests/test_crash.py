@@ -15,7 +15,7 @@ from device_plugin_kubelet import Kubelet
 from device_plugin_process import A100, NODE, PluginProcess, a_node, a_pod, needs_fake_driver
 
 from hami_device_plugin.adapters.cdi_files import remove_unfinished
-from hami_device_plugin.decide.cdi.spec import KIND
+from hami_device_plugin.decide.allocate.cdi.spec import KIND
 from hamicommon.runtime.host.removal import delete_some
 from hamicommon.wire.limits_file import decode_limits_file
 

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from hami_device_plugin.config.arguments import parse_arguments
 from hami_device_plugin.config.loader import load
-from hami_device_plugin.config.settings import Config
-from hami_device_plugin.decide.cdi.strategy import Strategy
-from hami_device_plugin.serve.starts.calls import ImexError, grant_policy
-from hamicommon.config import Unreadable
+from hami_device_plugin.config.settings import Config, parse_arguments
+from hami_device_plugin.decide.probe.strategy import Strategy
+from hami_device_plugin.serve.allocate.calls import ImexError, grant_policy
+from hamicommon.config.device_config import Unreadable
 
 ENVVAR, NATIVE = Strategy(("envvar",), "configured"), Strategy(("cdi-cri",), "configured")
 

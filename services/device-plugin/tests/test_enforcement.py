@@ -16,15 +16,13 @@ from device_plugin_kubelet import Kubelet
 from device_plugin_process import A100, FAKE_DRIVER, NODE, T4, PluginProcess, a_node, a_pod, needs_fake_driver
 
 from hami_device_plugin import __version__
-from hami_device_plugin.decide.cdi.edits import Edits
-from hami_device_plugin.decide.cdi.spec import NVIDIAS_LIMITS, LimitHook, with_limits
-from hami_device_plugin.decide.enforcement import (
+from hami_device_plugin.decide.allocate.cdi.edits import Edits
+from hami_device_plugin.decide.allocate.cdi.spec import NVIDIAS_LIMITS, LimitHook, with_limits
+from hami_device_plugin.decide.allocate.container_limits import ContainerLimits, check_demand, container_limits
+from hami_device_plugin.decide.probe.enforcement import (
     Enforcement,
     EnforcementError,
-    Hold,
-    check_demand,
     choose_enforcement,
-    hold,
 )
 from hamicommon.model import Share
 from hamicommon.runtime.host import unpreloaded
@@ -47,26 +45,28 @@ def a_share(uuid: str = "GPU-a", memory_mib: int = 3000, core_percent: int = 30)
     return Share(uuid, "NVIDIA", memory_mib, core_percent)
 
 
-def held(*shares: Share, node: Enforcement = BY_DRIVER, is_oversubscribed: bool = False, **annotations: str) -> Hold:
+def limited(
+    *shares: Share, node: Enforcement = BY_DRIVER, is_oversubscribed: bool = False, **annotations: str
+) -> ContainerLimits:
     """Return how a container with *shares* is limited."""
     named = {f"hami.io/{name}": value for name, value in annotations.items()}
-    return hold(shares, named, node, SIZES, is_oversubscribed=is_oversubscribed)
+    return container_limits(shares, named, node, SIZES, is_oversubscribed=is_oversubscribed)
 
 
 def test_driver_limits_each_device_to_its_share_beside_the_library() -> None:
     """The library still limits compute and shows the share."""
     shares = a_share(), a_share("GPU-b::1", 500)
 
-    assert Hold(has_library=True, limits={"GPU-a": 3000 * MIB, "GPU-b": 500 * MIB}) == held(*shares)
-    assert Hold(has_library=True) == held(*shares, node=BY_LIBRARY)
+    assert ContainerLimits(has_library=True, by_driver={"GPU-a": 3000 * MIB, "GPU-b": 500 * MIB}) == limited(*shares)
+    assert ContainerLimits(has_library=True) == limited(*shares, node=BY_LIBRARY)
 
 
 def test_whole_device_has_neither_library_nor_limit() -> None:
     """It is alone on the device. How the other containers of the Node are limited does not matter."""
     whole = a_share(memory_mib=16384, core_percent=100)
 
-    assert Hold(has_library=False) == held(whole) == held(whole, node=BY_LIBRARY)
-    assert Hold(has_library=False) == held(whole, a_share("GPU-b", 8192, 100))
+    assert ContainerLimits(has_library=False) == limited(whole) == limited(whole, node=BY_LIBRARY)
+    assert ContainerLimits(has_library=False) == limited(whole, a_share("GPU-b", 8192, 100))
 
 
 @pytest.mark.parametrize(
@@ -81,35 +81,37 @@ def test_whole_device_has_neither_library_nor_limit() -> None:
 )
 def test_device_that_is_not_whole_keeps_the_library(share: Share) -> None:
     """Another container may be on it, or the share is not what the device has."""
-    assert held(share).has_library
-    assert held(a_share(memory_mib=16384, core_percent=100), share).has_library
+    assert limited(share).has_library
+    assert limited(a_share(memory_mib=16384, core_percent=100), share).has_library
 
 
 def test_limit_is_no_larger_than_the_device() -> None:
     """The driver refuses such a limit. An oversubscribed share may be larger, and the library counts the rest."""
-    found = held(a_share(memory_mib=20000), is_oversubscribed=True)
+    found = limited(a_share(memory_mib=20000), is_oversubscribed=True)
 
-    assert Hold(has_library=True, limits={"GPU-a": 16 * GIB}) == found
+    assert ContainerLimits(has_library=True, by_driver={"GPU-a": 16 * GIB}) == found
 
 
 def test_share_without_a_limit_has_none_by_the_driver() -> None:
     """A share of 0 MiB may have all that is free, unless its Pod demands a limit."""
-    assert {} == held(a_share(memory_mib=0)).limits
+    assert {} == limited(a_share(memory_mib=0)).by_driver
     with pytest.raises(EnforcementError, match="a share of 0 MiB has none: device GPU-a"):
-        held(a_share("GPU-b"), a_share(memory_mib=0), enforcement="driver")
+        limited(a_share("GPU-b"), a_share(memory_mib=0), enforcement="driver")
 
 
 def test_pod_may_demand_the_driver_alone() -> None:
     """It has a hard share and no preload."""
-    assert Hold(has_library=False, limits={"GPU-a": 3000 * MIB}) == held(a_share(), enforcement="driver")
+    assert ContainerLimits(has_library=False, by_driver={"GPU-a": 3000 * MIB}) == limited(
+        a_share(), enforcement="driver"
+    )
 
 
 def test_demand_that_the_node_cannot_meet_is_refused() -> None:
     """The container would have no limit at all. The message says what to do."""
     with pytest.raises(EnforcementError, match="does not have: driver 570 is too old; remove the annotation, or use"):
-        held(a_share(), node=BY_LIBRARY, enforcement="driver")
+        limited(a_share(), node=BY_LIBRARY, enforcement="driver")
     with pytest.raises(EnforcementError, match="deviceMemoryScaling is above 1"):
-        held(a_share(), is_oversubscribed=True, enforcement="driver")
+        limited(a_share(), is_oversubscribed=True, enforcement="driver")
     check_demand(DEMAND, Enforcement("mig", "r"), is_oversubscribed=False)
 
 
@@ -117,7 +119,7 @@ def test_demand_that_the_node_cannot_meet_is_refused() -> None:
 def test_unknown_demand_is_refused(value: str) -> None:
     """It may have been meant as the known one."""
     with pytest.raises(EnforcementError, match=f"is {value!r}; it must be 'driver', or be removed"):
-        held(a_share(), enforcement=value)
+        limited(a_share(), enforcement=value)
 
 
 def test_setting_decides_together_with_what_the_driver_can() -> None:
@@ -136,7 +138,7 @@ def test_hook_of_nvidias_gives_way_to_ours() -> None:
 
     places = ["--driver-root", "/run/nvidia/driver", "--cgroup", "/sys/fs/cgroup"]
     arguments = ["hami-limit-hook", *places, "GPU-a=1", "GPU-b=2"]
-    ours = {"hookName": "createRuntime", "path": "/p", "args": arguments}
+    ours = {"hookName": "createRuntime", "path": "/p", "args": arguments, "timeout": 30}
     assert (nvidias[0], ours) == with_limits(edits, hook, {"GPU-a": 1, "GPU-b": 2}).hooks
     assert edits == with_limits(edits, hook, {})
 

@@ -8,7 +8,7 @@ import pytest
 from device_plugin_generator import FakeGenerator, real_generator
 
 from hami_device_plugin.adapters.generator import Generator, GeneratorError, roots
-from hami_device_plugin.decide.cdi.driver import Root
+from hami_device_plugin.decide.allocate.cdi.driver import Root
 
 
 @pytest.fixture

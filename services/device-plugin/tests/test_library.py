@@ -10,7 +10,7 @@ import pytest
 from device_plugin_crash import LIBRARY_STEPS, install_library, install_until
 
 from hami_device_plugin.adapters import library
-from hami_device_plugin.decide.allocation import Library
+from hami_device_plugin.decide.allocate.allocation import Library
 from hamicommon.errors import HamiError
 
 

@@ -23,7 +23,7 @@ from device_plugin_process import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hami_device_plugin.decide.hardware.links import LinkedDevice, link_scores
+from hami_device_plugin.decide.probe.links import LinkedDevice, link_scores
 from hamicommon.wire.pair_scores import decode_pair_scores
 from testbed.hardware import FakeDriver
 

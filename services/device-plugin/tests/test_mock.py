@@ -12,8 +12,8 @@ from device_plugin_process import NODE, PluginProcess, a_node, a_pod
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hami_device_plugin.decide.hardware.mock import read_mock_devices
-from hamicommon.config import ConfigError
+from hami_device_plugin.decide.probe.mock import read_mock_devices
+from hamicommon.config.device_config import ConfigError
 
 REGISTER = "hami.io/node-nvidia-register"
 TWO = "- {name: NVIDIA L4, memoryMib: 23034, count: 2}\n- {name: Tesla T4, memoryMib: 16384}\n"
@@ -43,7 +43,8 @@ def test_devices_of_a_node_keep_their_uuids_and_differ_from_other_nodes() -> Non
         pytest.param(
             "[{name: a, memoryMib: 1, count: 40}, {name: b, memoryMib: 1, count: 40}]", "more than 64", id="many"
         ),
-        pytest.param("a: b: c", "mapping values are not allowed here", id="no YAML"),
+        pytest.param("- 2026-13-01", "month must be in 1..12", id="date"),
+        pytest.param("a: b: c", "line 1: mapping values are not allowed in this context", id="no YAML"),
     ],
 )
 def test_errors_name_the_place(text: str, problem: str) -> None:

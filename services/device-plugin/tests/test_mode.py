@@ -4,7 +4,7 @@ Whether a Node allocates by identity or under the lock.
 
 import pytest
 
-from hami_device_plugin.decide.mode import choose
+from hami_device_plugin.decide.probe.mode import choose
 
 
 @pytest.mark.parametrize(

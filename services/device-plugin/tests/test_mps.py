@@ -14,8 +14,9 @@ from device_plugin_apiserver import ApiServer
 from device_plugin_kubelet import RESOURCE, Kubelet
 from device_plugin_process import A100, NODE, T4, PluginProcess, a_node, a_pod, needs_fake_driver
 
-from hami_device_plugin.decide.allocation import Grant, Mount
-from hami_device_plugin.decide.mps import MpsDaemon, MpsError, thread_percentage, with_mps
+from hami_device_plugin.decide.allocate.allocation import Grant, Mount
+from hami_device_plugin.decide.allocate.container_limits import MpsError, thread_percentage, with_mps
+from hami_device_plugin.decide.probe.enforcement import MpsDaemon
 from hamicommon.model import Share
 from hamicommon.wire.limits_file import decode_limits_file
 from testbed.hardware import FakeDriver
@@ -130,7 +131,7 @@ async def test_container_is_a_client_with_its_part_and_no_limit_of_the_library(
     with node.daemon():
         async with node.plugin(api, kubelet) as plugin:
             edits = await started(plugin, api, kubelet, f"{T4},NVIDIA,2000,20")
-            whole = await started(plugin, api, kubelet, f"{T4},NVIDIA,16384,100", "q")
+            whole = await started(plugin, api, kubelet, f"{A100},NVIDIA,40960,100", "q")
             await plugin.until(lambda: said(api).endswith("; compute: MPS"))
             _, ready = await plugin.get("/readyz")
             _, metrics = await plugin.get("/metrics")

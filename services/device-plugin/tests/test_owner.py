@@ -5,7 +5,7 @@ Which containers own the replicas of a PreStartContainer call.
 import pytest
 from device_plugin_builders import RESOURCE, entry
 
-from hami_device_plugin.decide.owner import Listed, OwnerError, contradiction, owner
+from hami_device_plugin.decide.allocate.owner import Listed, OwnerError, contradiction, owner
 
 
 def test_owner_holds_exactly_the_replicas() -> None:

@@ -8,15 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from hami_device_plugin.decide.hardware.platform import unsupported_platform
+from hami_device_plugin.decide.probe.platform import unsupported_platform
 
 PROGRAM = """
 import sys
 from pathlib import Path
-from hami_device_plugin.adapters import platform
-from hami_device_plugin.main import main
-platform.ROOT = Path(sys.argv.pop(1))
-sys.exit(main())
+from hami_device_plugin import main
+main.ROOT = Path(sys.argv.pop(1))
+sys.exit(main.main())
 """
 
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import signal
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -433,6 +434,150 @@ async def test_node_without_cdi_follows_the_lock_protocol(host: Path, api: ApiSe
     ).keys()
 
 
+@pytest.mark.parametrize("left", [f"{T4},NVIDIA,16000,0:;;", f"{A100},NVIDIA,700,5:;{T4},NVIDIA,300,5:;", "", "?,"])
+async def test_container_under_the_lock_gets_its_grant_whatever_is_left(
+    host: Path, api: ApiServer, kubelet: Kubelet, left: str
+) -> None:
+    """The author of a Pod writes the annotation that HAMi's plugin serves from, before the first or the second call."""
+    api.put("nodes", a_node(**{"hami.io/mutex.lock": "2026-08-21T06:20:39Z,default,p"}))
+    pod = a_pod("p", f"{A100},NVIDIA,700,5:;{T4},NVIDIA,300,5:;", "one=1", "two=1")
+    api.put("pods", pod)
+    async with PluginProcess(host, api, kubelet, "--allocation=lock") as plugin:
+        await plugin.serving()
+        answers = []
+        for container, replica in (("one", f"{A100}-0"), ("two", f"{T4}-0")):
+            metadata = api.objects["pods", "default", "p"]["metadata"]
+            edited = metadata | {"annotations": metadata["annotations"] | {TO_ALLOCATE: left}}
+            api.put("pods", api.objects["pods", "default", "p"] | {"metadata": edited})
+            answers.append(await kubelet.allocate("uid-p", "p", container, replica))
+
+    assert [("700m", A100), ("300m", T4)] == [
+        (answer.envs["CUDA_DEVICE_MEMORY_LIMIT_0"], answer.envs["NVIDIA_VISIBLE_DEVICES"]) for answer in answers
+    ]
+    assert "success" == api.annotations("pods", "default", "p")[PHASE]
+    assert "hami.io/mutex.lock" not in api.annotations("nodes", "", NODE)
+    assert "A Pod's annotation is not what is left of its grant, and the grant counts" in plugin.events()
+
+
+async def test_grant_under_the_lock_is_the_one_that_the_watch_saw_first(
+    host: Path, api: ApiServer, kubelet: Kubelet
+) -> None:
+    """Where no admission policy keeps it from being edited."""
+    api.put("nodes", a_node(**{"hami.io/mutex.lock": "2026-08-21T06:20:39Z,default,p"}))
+    api.put("pods", a_pod("p", f"{A100},NVIDIA,700,5:;", "main=1"))
+    async with PluginProcess(host, api, kubelet, "--allocation=lock") as plugin:
+        await plugin.serving()
+        await until_answer(kubelet, [f"{A100}-0", f"{T4}-0"], [f"{A100}-0"])
+        api.put("pods", a_pod("p", f"{T4},NVIDIA,16000,5:;", "main=1"))
+        answer = await kubelet.allocate("uid-p", "p", "main", f"{T4}-0")
+
+    assert ("700m", A100) == (answer.envs["CUDA_DEVICE_MEMORY_LIMIT_0"], answer.envs["NVIDIA_VISIBLE_DEVICES"])
+
+
+@pytest.mark.parametrize("allocation", ["identity", "lock"])
+async def test_privileged_container_gets_no_share(
+    host: Path, api: ApiServer, kubelet: Kubelet, allocation: str
+) -> None:
+    """It has every device file of the Node. The webhook rejects it, and a label or a namespace can switch that off."""
+    api.put("nodes", a_node(**{"hami.io/mutex.lock": "2026-08-21T06:20:39Z,default,p"}))
+    pod = a_pod("p", f"{A100},NVIDIA,700,5:;", "main=1", "beside")
+    for container in pod["spec"]["containers"]:
+        container["securityContext"] = {"privileged": container["name"] == "main"}
+    api.put("pods", pod)
+    async with PluginProcess(host, api, kubelet, f"--allocation={allocation}") as plugin:
+        await plugin.serving()
+        with pytest.raises(grpc.aio.AioRpcError, match="Pod default/p, container main is privileged"):
+            await started(kubelet, "p", f"{A100}-0")
+
+    assert not plugin.specs()
+
+
+async def test_variables_of_a_pod_do_not_win_under_the_lock(host: Path, api: ApiServer, kubelet: Kubelet) -> None:
+    """The kubelet applies them over an answer's, the runtime applies a CDI device's over both."""
+    api.put("nodes", a_node(**{"hami.io/mutex.lock": "2026-08-21T06:20:39Z,default,p"}))
+    api.put("pods", a_pod("p", f"{A100},NVIDIA,700,5:;", "main=1"))
+    async with PluginProcess(host, api, kubelet, "--allocation=lock") as plugin:
+        await plugin.serving()
+        answer = await started(kubelet, "p", f"{A100}-0")
+        (device,) = answer.cdi_devices
+        edits = plugin.specs()[device.name]
+
+    variables = dict(entry.split("=", 1) for entry in edits["env"])
+    assert dict(answer.envs) == variables
+    assert ("700m", A100) == (variables["CUDA_DEVICE_MEMORY_LIMIT_0"], variables["NVIDIA_VISIBLE_DEVICES"])
+    assert f"{host}/hook/vgpu/limits" in {
+        mount["containerPath"] for mount in edits["mounts"] if "ro" in mount["options"]
+    }
+
+
+async def test_answer_under_the_lock_is_enough_for_a_runtime_without_cdi(
+    host: Path, api: ApiServer, kubelet: Kubelet
+) -> None:
+    """It mounts the limits file's directory below the region's, where nothing else may have that name, at any start."""
+    api.put("nodes", a_node(**{"hami.io/mutex.lock": "2026-08-21T06:20:39Z,default,p"}))
+    api.put("pods", a_pod("p", f"{A100},NVIDIA,700,5:;", "main=1"))
+    async with PluginProcess(host, api, kubelet, "--allocation=lock") as plugin:
+        await plugin.serving()
+        answer = await started(kubelet, "p", f"{A100}-0")
+        await kubelet.pre_start(f"{A100}-0")
+        (device,) = answer.cdi_devices
+        edits = plugin.specs()[device.name]
+
+    given = {each.container_path: each.host_path for each in answer.mounts}
+    assert given.items() <= {each["containerPath"]: each["hostPath"] for each in edits["mounts"]}.items()
+    region, limits = (Path(given[f"{host}/hook/vgpu{name}"]) for name in ("", "/limits"))
+    assert not (region / "limits").exists()
+    assert (limits / "limits").is_file()
+
+
+async def test_limits_of_a_container_are_in_a_file_that_it_cannot_change_without_cdi(
+    host: Path, api: ApiServer, kubelet: Kubelet
+) -> None:
+    """The library reads it before the Pod's variables. It goes with the Pod."""
+    node = a_node(**{"hami.io/mutex.lock": "2026-08-21T06:20:39Z,default,p"})
+    node["status"]["nodeInfo"]["containerRuntimeVersion"] = "containerd://1.7.29"
+    api.put("nodes", node)
+    api.put("pods", a_pod("p", f"{A100},NVIDIA,700,5:;", "main=1"))
+    async with PluginProcess(host, api, kubelet) as plugin:
+        await plugin.serving()
+        answer = await kubelet.allocate("uid-p", "p", "main", f"{A100}-0")
+        (mount,) = [each for each in answer.mounts if each.container_path.endswith("/vgpu/limits")]
+        limits = Path(mount.host_path, "limits").read_text()
+        api.remove("pods", "default", "p")
+        await plugin.until(lambda: not Path(mount.host_path).exists())
+
+    assert not answer.cdi_devices
+    assert mount.read_only
+    assert not mount.host_path.startswith(f"{host}/hook/vgpu/containers/uid-p_main")
+    assert f"{A100} {700 << 20} 5" in limits
+    assert "CUDA_DEVICE_MEMORY_SHARED_CACHE" in limits
+
+
+@pytest.mark.parametrize("allocation", ["identity", "lock"])
+async def test_start_above_the_capacity_of_a_device_is_refused(
+    host: Path, api: ApiServer, kubelet: Kubelet, allocation: str
+) -> None:
+    """The Pod that starts later waits or fails; one that has started may restart, also under a new process."""
+    api.put("nodes", a_node(**{"hami.io/mutex.lock": "2026-08-21T06:20:39Z,default,first"}))
+    for name, allocated in (("first", f"{A100},NVIDIA,30000,0:;"), ("second", f"{A100},NVIDIA,20000,0:;")):
+        api.put("pods", a_pod(name, allocated, "main=1"))
+    async with PluginProcess(host, api, kubelet, f"--allocation={allocation}") as plugin:
+        await plugin.serving()
+        await started(kubelet, "first", f"{A100}-0")
+        await plugin.kill()
+    async with PluginProcess(host, api, kubelet, f"--allocation={allocation}") as plugin:
+        await plugin.until(lambda: len(kubelet.registrations) > 1)
+        api.put("nodes", a_node(**{"hami.io/mutex.lock": "2026-08-21T06:20:39Z,default,second"}))
+        with pytest.raises(grpc.aio.AioRpcError, match="has 40960 MiB of memory, of which 30000 are taken"):
+            await started(kubelet, "second", f"{A100}-1")
+        await kubelet.pre_start(f"{A100}-0")
+        _, metrics = await plugin.get("/metrics")
+        await plugin.until(lambda: bool(api.events("DeviceAboveCapacity")))
+
+    assert "hami_device_plugin_starts_refused_total 1.0" in metrics
+    assert ["second"] == [item["involvedObject"]["name"] for item in api.events("DeviceAboveCapacity")]
+
+
 async def test_node_that_registers_after_the_plugin_started_is_waited_for(
     host: Path, api: ApiServer, kubelet: Kubelet
 ) -> None:
@@ -543,6 +688,13 @@ async def _pre_start_or_none(kubelet: Kubelet, replica: str) -> bool:
     except grpc.aio.AioRpcError:
         return False
     return True
+
+
+async def started(kubelet: Kubelet, pod: str, replica: str) -> Any:
+    """Start the container `main` of a Pod as the kubelet does, and return the answer of Allocate."""
+    answer = await kubelet.allocate(f"uid-{pod}", pod, "main", replica)
+    await kubelet.pre_start(replica)
+    return answer
 
 
 async def until_answer(kubelet: Kubelet, available: list[str], expected: list[str]) -> None:

@@ -16,13 +16,13 @@ from hami_device_plugin.adapters.regions import (
     REGION_BYTES_MAX,
     SPARE,
     cut_regions,
-    make_ahead,
+    premake_directory,
     prepare_directory,
     prepare_region,
     was_used,
     write_limits,
 )
-from hami_device_plugin.decide.cdi.spec import MARK_MODE
+from hami_device_plugin.decide.allocate.cdi.spec import MARK_MODE
 from hamicommon.runtime.host import removal
 from hamicommon.runtime.host.removal import FOLDER, delete_some
 from testbed.disks import read_only
@@ -244,7 +244,7 @@ def test_limits_are_read_only_for_the_container_and_beside_the_region(region: Pa
 def made_ahead(host: Path) -> tuple[Path, dict[str, int]]:
     """Return the region of a container whose directory was made ahead, and the inode of each of its files."""
     region = host / "containers/uid_c/r.cache"
-    make_ahead(region.parent)
+    premake_directory(region.parent)
     return region, {path.name: path.stat().st_ino for path in region.parent.iterdir()}
 
 
@@ -282,7 +282,7 @@ def test_directory_that_is_made_ahead_at_the_same_time_is_used(host: Path, monke
 
     def meanwhile(path: Path, containers: Path) -> Path | None:
         place = set_aside(path, containers)
-        make_ahead(region.parent)
+        premake_directory(region.parent)
         return place
 
     monkeypatch.setattr(regions, "set_aside", meanwhile)
@@ -294,7 +294,7 @@ def test_directory_that_is_made_ahead_at_the_same_time_is_used(host: Path, monke
 
 def test_directory_of_a_container_that_ran_is_not_made_ahead(region: Path) -> None:
     """It has all it needs, and the container may still run."""
-    make_ahead(region.parent)
+    premake_directory(region.parent)
 
     assert (["r.cache"], b"12345678") == (names(region.parent), region.read_bytes())
 

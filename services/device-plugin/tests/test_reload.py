@@ -145,3 +145,36 @@ def inventory(api: ApiServer) -> list[tuple[str, int, int]]:
     """Return UUID, replicas and MiB of each device in the Node's annotation."""
     found = json.loads(api.annotations("nodes", "", NODE)[REGISTER])
     return [(device["id"], device["count"], device["devmem"]) for device in found]
+
+
+async def test_replicas_that_the_kubelet_does_not_read_are_refused_and_the_old_ones_stay(
+    host: Path, api: ApiServer, kubelet: Kubelet
+) -> None:
+    """The kubelet takes lists of 4 MiB; from a longer one it would have nothing, again and again."""
+    api.put("nodes", a_node())
+    async with Mounted(host, api, kubelet) as plugin:
+        await plugin.serving()
+        plugin.configure(devicesplitcount=30_000)
+        await plugin.metric("hami_device_config_refused 1.0")
+        refusal = next(line for line in plugin.logs if line["event"] == REFUSED)
+
+        assert "30000 replicas of each of 2 devices" in refusal["problems"][0]
+        assert "write at most 29959" in refusal["problems"][0]
+        assert 6 == len(kubelet.devices)
+        assert "Starting a new session" not in plugin.events()
+
+
+async def test_replicas_that_the_kubelet_does_not_read_are_named_at_the_start(
+    host: Path, api: ApiServer, kubelet: Kubelet
+) -> None:
+    """The probe says what to write, and a good file ends the pause."""
+    api.put("nodes", a_node())
+    plugin = Mounted(host, api, kubelet)
+    plugin.configure(devicesplitcount=30_000)
+    async with plugin:
+        await plugin.until(lambda: "Cannot serve devices" in plugin.events())
+        status, text = await plugin.get("/readyz")
+        assert (503, True) == (status, "write at most 29959" in text)
+
+        plugin.configure(devicesplitcount=3)
+        await plugin.until(lambda: len(kubelet.devices) == 6)

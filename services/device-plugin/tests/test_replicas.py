@@ -3,6 +3,7 @@ The kubelet's device IDs.
 """
 
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,11 @@ from device_plugin_process import A100, T4, PluginProcess, a_node, a_pod, needs_
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hami_device_plugin.adapters.kubelet import list_message
 from hami_device_plugin.decide.inventory import FoundDevice, SharingPolicy, inventory, with_health
+from hami_device_plugin.decide.replicas import limits
 from hami_device_plugin.decide.replicas.ids import NVIDIA, SEPARATORS, Replica, device_of_replica, replicas
+from hamicommon.model import Device, MigPlacement, MigProfile
 
 UUIDS = ("GPU-736e040b-3a71-a5e7-2235-eb9c1bd980a8", "GPU-00000000-0000-0000-0000-000000000001")
 
@@ -73,3 +77,47 @@ async def test_node_whose_spelling_changes_serves_the_pods_of_both(
         kubelet.write_checkpoint()
         plugin.process.send_signal(signal.SIGHUP)
         await plugin.until(lambda: f"{A100}::1" in kubelet.devices and f"{A100}-1" not in kubelet.devices)
+
+
+def a_list_of(count: int, device_count: int, spelling: str) -> int:
+    """Return the bytes of the message that the kubelet gets."""
+    policy = SharingPolicy(split_count=count, spelling=spelling, is_numa_reported=True)
+    devices = [
+        Device(
+            id=f"GPU-{number:08d}-3a71-a5e7-2235-eb9c1bd980a8",
+            count=count,
+            memory_mib=1,
+            core_percent=100,
+            type="NVIDIA T4",
+            healthy=False,
+            numa=1,
+        )
+        for number in range(device_count)
+    ]
+    size: int = list_message(replicas(devices, policy)).ByteSize()
+    return size
+
+
+@pytest.mark.parametrize("spelling", ["hami", "nvidia"])
+@pytest.mark.parametrize("device_count", [1, 8, 16])
+def test_the_most_replicas_are_a_list_that_the_kubelet_reads(device_count: int, spelling: str) -> None:
+    """It fits with every device sick and on a NUMA node, and a tenth more would not."""
+    most = limits.most_replicas(device_count, spelling)
+
+    assert a_list_of(most, device_count, spelling) <= limits.LIST_BYTES
+    assert a_list_of(most * 11 // 10, device_count, spelling) > limits.LIST_BYTES
+
+
+def test_replicas_and_profiles_that_nobody_reads_are_named_with_the_number() -> None:
+    """The sentence has what would be right."""
+    gpu = Device(id="GPU-a", count=10, memory_mib=1, core_percent=100, type="NVIDIA T4")
+    profile = MigProfile("1g.5gb", 4864, 14, 1, tuple(MigPlacement(start, 1) for start in range(7)))
+    many = replace(gpu, mig_profiles=(profile,) * 2000)
+
+    assert [] == list(limits.problems([gpu], SharingPolicy(split_count=59918)))
+    assert [] == list(limits.problems([], SharingPolicy(split_count=10**9)))
+    [replicas_of_two] = limits.problems([gpu, gpu], SharingPolicy(split_count=30000))
+    assert "30000 replicas of each of 2 devices" in replicas_of_two
+    assert "write at most 29959" in replicas_of_two
+    [too_long] = limits.problems([many], SharingPolicy(split_count=10))
+    assert too_long.startswith("nvidia.migProfileAllowlist: the inventory of 1 devices has ")

@@ -304,6 +304,8 @@ async def test_plugin_that_starts_while_nvml_hangs_lets_containers_restart(
         assert (b"", specs) == (region.read_bytes().rstrip(b"\0"), plugin.specs())
         with pytest.raises(Exception, match="container main has not started before, and the driver is silent"):
             await kubelet.pre_start(f"{UUIDS[5]}-0")
+        await asyncio.sleep(4)
+        assert plugin.events().count("Waiting for the driver") <= 2  # it is silent, and it is still held
 
         driver.recover()
         await plugin.until(lambda: len(kubelet.registrations) == 3)

@@ -4,7 +4,7 @@ Which XIDs make a device unhealthy.
 
 import pytest
 
-from hami_device_plugin.decide.cards.xids import health_policy
+from hami_device_plugin.decide.health.xids import health_policy
 
 
 @pytest.mark.parametrize(

@@ -7,21 +7,27 @@ import os
 import signal
 import sys
 from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
 
 import structlog
 
 from hami_device_plugin import __version__
-from hami_device_plugin.adapters import platform
-from hami_device_plugin.config.arguments import NAME, parse_arguments
-from hami_device_plugin.config.settings import AUTO_DISCOVERY, Config
-from hami_device_plugin.decide.hardware.platform import unsupported_platform
+from hami_device_plugin.config.settings import AUTO_DISCOVERY, NAME, Config, parse_arguments
+from hami_device_plugin.decide.probe.platform import unsupported_platform
 from hami_device_plugin.metrics import Metrics
 from hami_device_plugin.serve.node_settings import NodeSettings
 from hami_device_plugin.serve.plugin import Plugin
-from hamicommon.config import ConfigError
+from hamicommon.config.device_config import ConfigError
 from hamicommon.runtime.api.kube import Kube
+from hamicommon.runtime.api.reviews import may_get
 from hamicommon.runtime.program import logs, process
 from hamicommon.runtime.serving import http
+from hamicommon.runtime.serving.access import Access
+
+ROOT = Path("/")
+KERNEL_RELEASE = "proc/sys/kernel/osrelease"
+SOC_FAMILY = "sys/devices/soc0/family"
 
 logger = structlog.get_logger()
 
@@ -45,9 +51,17 @@ def _check_platform(config: Config) -> None:
     Raises:
         ConfigError: devices cannot be shared here.
     """
-    problem = unsupported_platform(platform.kernel_release(), platform.soc_family())
+    problem = unsupported_platform(_content(KERNEL_RELEASE), _content(SOC_FAMILY))
     if problem is not None and config.discovery == AUTO_DISCOVERY:
         raise ConfigError((f"--device-discovery-strategy=auto: {problem}, or set nvml if there is another GPU",))
+
+
+def _content(path: str) -> str:
+    """Return the content of the file at *path*; empty if it cannot be read."""
+    try:
+        return (ROOT / path).read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
 
 
 async def run(settings: NodeSettings) -> None:
@@ -67,12 +81,23 @@ async def run(settings: NodeSettings) -> None:
     plugin = Plugin(settings, metrics)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, plugin.reload)
     async with AsyncExitStack() as stack:
+        kube = await stack.enter_async_context(await Kube.connect(config.kubeconfig or None, f"{NAME}/{__version__}"))
         if config.metrics_bind_address:
+            access = Access(partial(may_get, kube, "/metrics")) if config.authenticates_scrapes else None
             app = http.application(
-                NAME, __version__, ready=plugin.not_ready, status=plugin.status, registry=metrics.registry
+                NAME,
+                __version__,
+                ready=plugin.not_ready,
+                status=plugin.status,
+                registry=metrics.registry,
+                access=access,
             )
-            server = await http.serve(app, config.metrics_bind_address, flag="--metrics-bind-address")
+            server = await http.serve(
+                app,
+                config.metrics_bind_address,
+                flag="--metrics-bind-address",
+                max_connections=config.max_connections,
+            )
             logger.info("Serving health and metrics", address=config.metrics_bind_address, port=server.port)
             stack.push_async_callback(server.close)
-        kube = await stack.enter_async_context(await Kube.connect(config.kubeconfig, f"{NAME}/{__version__}"))
         await plugin.run(kube)

@@ -5,8 +5,11 @@ Counters live as long as the process, across sessions.
 """
 
 from collections.abc import Collection, Mapping
+from itertools import product
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from hamicommon.model import Device
 
 CALLS = ("allocate", "pre_start")
 RESULTS = ("ok", "error")
@@ -32,12 +35,9 @@ class Metrics:
         self.allocations = self._counter(
             "hami_device_plugin_allocations",
             "Kubelet calls that hand out devices, by call and result (ok, error).",
-            "call",
-            "result",
+            call=CALLS,
+            result=RESULTS,
         )
-        for call in CALLS:
-            for result in RESULTS:
-                self.allocations.labels(call, result)
         self.pre_start_seconds = Histogram(
             "hami_device_plugin_pre_start_seconds",
             "Time PreStartContainer took.",
@@ -45,29 +45,33 @@ class Metrics:
             registry=self.registry,
         )
         self.pod_confirmations = self._counter(
-            "hami_device_plugin_pod_confirmations", "Pods marked as allocated, by result (ok, error).", "result"
+            "hami_device_plugin_pod_confirmations", "Pods marked as allocated, by result (ok, error).", result=()
+        )
+        self.starts_refused = self._counter(
+            "hami_device_plugin_starts_refused",
+            "Starts refused because a device does not have what their Pods were granted.",
         )
         self.edits = self._counter(
             "hami_device_plugin_cdi_edits",
             "Containers that started, by whether the runtime applied their CDI edits (applied, missing).",
-            "result",
+            result=("applied", "missing"),
         )
-        for result in ("applied", "missing"):
-            self.edits.labels(result)
+        self.unserved = self._gauge(
+            "hami_device_plugin_unserved_containers",
+            "Containers that run with a grant and without its devices: the kubelet did not ask for them.",
+        )
 
     def _make_metrics_of_the_node(self) -> None:
         self.registrations = self._counter(
             "hami_device_plugin_registrations",
             "Attempts to register with the kubelet, by result (ok, error).",
-            "result",
+            result=RESULTS,
         )
-        for result in RESULTS:
-            self.registrations.labels(result)
         self.restarts = self._counter(
             "hami_device_plugin_restarts",
             "New sessions inside the process, by cause "
             "(kubelet, devices, driver, enforcement, node, config, signal, error).",
-            "cause",
+            cause=(),
         )
         self.node_writes = self._counter("hami_device_plugin_node_writes", "Writes to the Node's annotations.")
         self.strategies = self._gauge(
@@ -120,18 +124,25 @@ class Metrics:
             "hami_device_plugin_mig_changes",
             "Changes of MIG instances (create, destroy, adopt, forget, clear, repair) and of the mode (switch-on), by "
             "result (ok, refused, error).",
-            "change",
-            "result",
+            change=MIG_CHANGES,
+            result=MIG_RESULTS,
         )
-        for change in MIG_CHANGES:
-            for result in MIG_RESULTS:
-                self.mig_changes.labels(change, result)
 
-    def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(name, text, labels, registry=self.registry)
+    def _counter(self, name: str, text: str, **labels: Collection[str]) -> Counter:
+        """Return a counter that starts at zero for every combination of the values of its *labels*."""
+        made = Counter(name, text, tuple(labels), registry=self.registry)
+        for values in product(*labels.values()) if labels else ():
+            made.labels(*values)
+        return made
 
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
         return Gauge(name, text, labels, registry=self.registry)
+
+    def show_devices(self, devices: Collection[Device]) -> None:
+        """Show how many of the offered *devices* are healthy."""
+        healthy = sum(device.healthy for device in devices)
+        self.devices.labels("healthy").set(healthy)
+        self.devices.labels("unhealthy").set(len(devices) - healthy)
 
     def show_mig_instances(self, counts: Mapping[tuple[str, str, str], int]) -> None:
         """Show how many MIG instances there are by GPU, profile and state, and no others."""

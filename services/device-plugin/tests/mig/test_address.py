@@ -20,21 +20,24 @@ from device_plugin_mig_process import (
 )
 from device_plugin_process import A100, PluginProcess, a_node, a_pod, needs_fake_driver
 
-from hami_device_plugin.adapters import mig_capabilities
-from hami_device_plugin.decide.allocation import ENVVAR, VOLUME_MOUNTS, GrantPolicy
+from hami_device_plugin.adapters.nvml import mig
+from hami_device_plugin.adapters.nvml.mig import MigNvml
+from hami_device_plugin.decide.allocate.allocation import GrantPolicy
 from hami_device_plugin.decide.mig.address import Address, CapabilityError, capability_files, decode_minors
 from hami_device_plugin.decide.mig.grant import GrantedInstance, instance_grant, needs_address
-from hami_device_plugin.serve.mig.locate import InstanceLocator
+from hami_device_plugin.decide.probe.strategy import ENVVAR, VOLUME_MOUNTS
+from hamicommon.runtime.host.nvml import Nvml
 from testbed.mig.files import device_files, mig_minors, show_mig
 
 SECOND = Address(gpu_index=1, gpu_minor=2, index=1, gpu_instance_id=9, compute_instance_id=0)
 NUMBERS = ("--device-id-strategy=index", "--pass-device-specs", "--device-list-strategy=envvar")
 
 
-class Driver:
+class Driver(MigNvml):
     """A driver that knows one instance."""
 
     def __init__(self) -> None:
+        super().__init__(Nvml())
         self.asked: list[str] = []
 
     async def address(self, mig_uuid: str) -> Address:
@@ -63,10 +66,10 @@ def test_instance_without_a_capability_says_which_is_missing() -> None:
 
 def test_missing_list_names_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A driver without MIG has none."""
-    monkeypatch.setattr(mig_capabilities, "MINORS", tmp_path / "mig-minors")
+    monkeypatch.setattr(mig, "MINORS", tmp_path / "mig-minors")
 
     with pytest.raises(CapabilityError, match=r"mig-minors cannot be read: No such file"):
-        mig_capabilities.read_minors()
+        mig.read_minors()
 
 
 @pytest.mark.parametrize(
@@ -107,7 +110,7 @@ async def test_driver_is_not_asked_unless_numbers_are_needed() -> None:
     """A start costs one call more only where a flag says so."""
     driver = Driver()
 
-    granted = await InstanceLocator(driver).granted(["MIG-1"], GrantPolicy("/usr/local"))
+    granted = await driver.granted(["MIG-1"], GrantPolicy("/usr/local"))
 
     assert ((GrantedInstance("MIG-1"),), []) == (granted, driver.asked)
 

@@ -16,11 +16,11 @@ from device_plugin_mig import (
     a_promise,
 )
 
+from hami_device_plugin.decide.allocate.owner import Allocated
+from hami_device_plugin.decide.allocate.pods import AllocationError
 from hami_device_plugin.decide.mig.geometry import MigMode
 from hami_device_plugin.decide.mig.journal import State
 from hami_device_plugin.decide.mig.realize import PlacementError
-from hami_device_plugin.decide.owner import Entry as Allocated
-from hami_device_plugin.decide.pods import AllocationError
 from hamicommon.model import MigPlacement
 from hamicommon.wire import keys
 

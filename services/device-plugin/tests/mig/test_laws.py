@@ -68,14 +68,14 @@ class Run:
         assert set(self.node.uuids()) == {entry.mig_uuid for entry in journal} | self.foreign
         assert {State.LIVE} >= {entry.state for entry in journal}
         assert {entry.owner.name for entry in journal} <= {
-            pod.name for pod in self.node.pods() if pod.phase == "Running"
+            pod.name for pod in self.node.pods.values() if pod.phase == "Running"
         }
 
     def _free(self, size: int) -> MigAllocation | None:
         """Return a promise as the scheduler makes it: no living Pod has one in the same place."""
         taken = [
             one.placement
-            for pod in self.node.pods()
+            for pod in self.node.pods.values()
             if pod.phase == "Running"
             for one in decode_mig_allocations(pod.annotations[keys.MIG_ALLOCATIONS])
         ]

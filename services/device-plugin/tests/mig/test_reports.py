@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 from device_plugin_mig import GPU, NAMES, PROFILES, ModelNode, a_gpu, a_promise
 
-from hami_device_plugin.decide.mig.count import counts
 from hami_device_plugin.decide.mig.geometry import MigMode
 from hami_device_plugin.decide.mig.journal import Entry, Owner, State
+from hami_device_plugin.decide.mig.offer import counts
 from hami_device_plugin.decide.mig.realize import PlacementError
 from hami_device_plugin.serve.mig.reports import MigReports
 from hamicommon.model import MigPlacement

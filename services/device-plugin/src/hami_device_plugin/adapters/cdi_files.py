@@ -1,18 +1,18 @@
 """
 Write, list and remove CDI spec files: one file for each device, one device for each Allocate answer.
 
-Owns the names of the files. Neighbours: `decide.cdi` makes their contents, `files` writes them.
+Owns the names of the files. Neighbours: `allocate.cdi.spec` makes their contents, `files` writes them.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from hami_device_plugin.decide.cdi.edits import Edits
-from hami_device_plugin.decide.cdi.spec import KIND, spec
+from hami_device_plugin.decide.allocate.cdi.edits import Edits
+from hami_device_plugin.decide.allocate.cdi.spec import KIND, spec
 from hamicommon.errors import HamiError
 from hamicommon.runtime.host.atomic_file import remove_temporaries, write_atomically
 
@@ -88,16 +88,6 @@ def remove_unfinished(root: Path) -> None:
     Remove the temporary files that a process killed while writing a spec left in *root*.
     """
     remove_temporaries(root, _PREFIX)
-
-
-def remove_specs(root: Path, is_stale: Callable[[SpecFile], bool]) -> int:
-    """
-    Remove the specs for which *is_stale* returns True, and return their number.
-    """
-    stale = [found for found in spec_files(root) if is_stale(found)]
-    for found in stale:
-        found.path.unlink(missing_ok=True)
-    return len(stale)
 
 
 def host_paths(root: Path) -> frozenset[str]:

@@ -1,8 +1,8 @@
 """
-Read the kubelet's device checkpoint: which container holds which replicas, from which Allocate answer.
+Read the kubelet's device checkpoint: which container has which replicas, from which Allocate answer.
 
 The kubelet writes the file before a container can start. So it names the owner of ordinary init containers' replicas,
-which the PodResources API leaves out. It also holds the plugin's Allocate answers, so the plugin needs no record.
+which the PodResources API leaves out. It also has the plugin's Allocate answers, so the plugin needs no record.
 Must never write the file: it belongs to the kubelet.
 Neighbours: `owner` decides from the entries.
 Source: https://github.com/kubernetes/kubernetes/blob/v1.34.4/pkg/kubelet/cm/devicemanager/checkpoint/checkpoint.go
@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 from google.protobuf.message import DecodeError as ProtobufError
 
-from hami_device_plugin.decide.owner import Entry
+from hami_device_plugin.decide.allocate.owner import Allocated
 from hamicommon.errors import HamiError
 from hamicommon.runtime.kubelet_api._proto import deviceplugin_v1beta1_pb2 as api
 
@@ -32,60 +32,51 @@ class CheckpointError(HamiError):
     """The kubelet's checkpoint is missing, or in an unknown form."""
 
 
-def read_checkpoint(path: Path) -> tuple[Entry, ...]:
-    """
-    Return the entries of the checkpoint at *path*.
-
-    Raises:
-        CheckpointError: the file cannot be read or decoded.
-    """
-    return _decoded(path, _text(path))
-
-
 class Checkpoint:
     """The checkpoint at one path, which is decoded again only when its text has changed."""
 
     def __init__(self, path: Path) -> None:
         """Read *path* at each call of `read`."""
         self._path = path
-        self._decoded: tuple[bytes, tuple[Entry, ...]] = (b"", ())
+        self._decoded: tuple[bytes, tuple[Allocated, ...]] = (b"", ())
 
-    def read(self) -> tuple[Entry, ...]:
+    def read(self) -> tuple[Allocated, ...]:
         """
         Return the entries.
 
         Raises:
             CheckpointError: the file cannot be read or decoded.
         """
-        text = _text(self._path)
-        if text != self._decoded[0]:
-            self._decoded = (text, _decoded(self._path, text))
+        try:
+            text = self._path.read_bytes()
+            if text != self._decoded[0]:
+                self._decoded = (text, decode_checkpoint(text))
+        except OSError as error:
+            raise CheckpointError(f"kubelet checkpoint {self._path}: {error.strerror}") from error
+        except CheckpointError as error:
+            raise CheckpointError(f"kubelet checkpoint {self._path}: {error}") from error
         return self._decoded[1]
 
+    def entries(self) -> tuple[Allocated, ...]:
+        """
+        Return the entries; none while there is no checkpoint, because the kubelet has given nobody a device yet.
 
-def check_form(path: Path) -> None:
-    """
-    Return if the checkpoint at *path* has a known form, or does not exist yet.
+        Raises:
+            CheckpointError: the file exists, and cannot be read or decoded.
+        """
+        return self.read() if self._path.exists() else ()
 
-    Raises:
-        CheckpointError: it cannot be read or decoded.
-    """
-    if path.exists():
-        read_checkpoint(path)
-
-
-def held_replicas(path: Path, resource: str) -> frozenset[str]:
-    """
-    Return the replicas of *resource* that Pods hold; none if the checkpoint at *path* cannot be read.
-    """
-    try:
-        entries = read_checkpoint(path)
-    except CheckpointError:
-        return frozenset()
-    return frozenset(replica for entry in entries if entry.resource == resource for replica in entry.replicas)
+    def of(self, resource: str) -> tuple[Allocated, ...]:
+        """
+        Return what containers have of *resource*; nothing if the file is missing or cannot be read.
+        """
+        try:
+            return tuple(entry for entry in self.read() if entry.resource == resource)
+        except CheckpointError:
+            return ()
 
 
-def decode_checkpoint(text: bytes) -> tuple[Entry, ...]:
+def decode_checkpoint(text: bytes) -> tuple[Allocated, ...]:
     """
     Return the entries in *text*, in file order.
 
@@ -99,30 +90,12 @@ def decode_checkpoint(text: bytes) -> tuple[Entry, ...]:
         raise CheckpointError(f"unknown form: {error!r}") from error
 
 
-def _text(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise CheckpointError(f"kubelet checkpoint {path}: {error.strerror}") from error
-
-
-def _decoded(path: Path, text: bytes) -> tuple[Entry, ...]:
-    try:
-        return decode_checkpoint(text)
-    except CheckpointError as error:
-        raise CheckpointError(f"kubelet checkpoint {path}: {error}") from error
-
-
-def _entry(row: Mapping[str, Any]) -> Entry:
+def _entry(row: Mapping[str, Any]) -> Allocated:
     cdi_devices, host_paths = _answer(row["AllocResp"] or "")
-    return Entry(
-        pod_uid=row["PodUID"],
-        container=row["ContainerName"],
-        resource=row["ResourceName"],
-        replicas=frozenset(_replicas(row["DeviceIDs"])),
-        cdi_devices=cdi_devices,
-        host_paths=host_paths,
-    )
+    names, replicas = (row["PodUID"], row["ContainerName"], row["ResourceName"]), _replicas(row["DeviceIDs"])
+    if not all(isinstance(text, str) for text in (*names, *replicas)):
+        raise TypeError("a name is no text")
+    return Allocated(*names, frozenset(replicas), cdi_devices, host_paths)
 
 
 @lru_cache(ANSWERS_KEPT)

@@ -3,7 +3,7 @@ Run NVIDIA's generator of CDI specs: `nvidia-ctk cdi generate`.
 
 It knows the files of each driver version. It opens NVML, so it may hang on a broken device: it runs as a process with a
 deadline, its output is bounded, and its failure is one sentence.
-Neighbours: `decide.cdi.driver` reads what it prints, `driver_part` decides when to run it.
+Neighbours: `allocate.cdi.driver` reads what it prints, `driver_cdi` decides when to run it.
 Source: https://github.com/NVIDIA/nvidia-container-toolkit/blob/v1.20.1/cmd/nvidia-ctk/cdi/generate/generate.go
 """
 
@@ -16,8 +16,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from hami_device_plugin.decide.cdi.driver import DriverSpec, Root, decode_driver
-from hami_device_plugin.decide.cdi.edits import SpecError
+from hami_device_plugin.decide.allocate.cdi.driver import DriverSpec, Root, decode_driver
+from hami_device_plugin.decide.allocate.cdi.edits import SpecError
 from hamicommon.errors import HamiError
 
 DEADLINE_SECONDS = 60.0

@@ -17,12 +17,13 @@ from typing import Any
 
 import structlog
 
-from hami_device_plugin.decide.mig.claims import is_ended, same_promise
-from hami_device_plugin.decide.pods import Pod, read_pod
+from hami_device_plugin.decide.mig.claims import same_promise
 from hamicommon.errors import HamiError
+from hamicommon.model import Object
+from hamicommon.pod.reading import Pod, read_pod
 from hamicommon.runtime.api.event_queue import EventQueue
-from hamicommon.runtime.api.kube import Conflict, Kube, NotFound, Object, Reflector, event
-from hamicommon.vendor import Vendor
+from hamicommon.runtime.api.kube import Conflict, Kube, NotFound, Reflector, event
+from hamicommon.vendors.description import Vendor
 from hamicommon.wire import keys
 from hamicommon.wire.errors import DecodeError
 from hamicommon.wire.node_lock import decode_node_lock
@@ -55,18 +56,17 @@ class NodeKube:
         self,
         kube: Kube,
         node: str,
-        resource: str,
         vendor: Vendor,
         see_node: Callable[[Object], None] = lambda _node: None,
     ) -> None:
         """
-        Watch *node* and its Pods; *resource* is the name that counts devices, *vendor* has the keys.
+        Watch *node* and its Pods; *vendor* has the names and keys.
 
         *see_node* gets the Node at each change.
         """
         self._kube = kube
         self._report_node = see_node
-        self._resource = resource
+        self._vendors = (vendor,)
         self._allocated_key = vendor.allocated_key
         self._node_path = f"/api/v1/nodes/{node}"
         self.node: Object = {}
@@ -114,18 +114,29 @@ class NodeKube:
         """
         Have an Event of the Node sent soon; it is lost if the API server cannot take it.
 
-        *about* is the UUID of the device it is about: Events of one reason count for each device.
+        Within an hour, Events of one *reason* are one Event that counts; if they are *about* a device, whose UUID that
+        is, one for each device.
         """
         self._events.put(reason, partial(self._send, reason, message, is_warning=is_warning, about=about))
+
+    def report_pod(self, pod: Pod, reason: str, message: str) -> None:
+        """Have a Warning of *pod* sent soon; it is lost if the API server cannot take it."""
+        regarding = {"kind": "Pod", "metadata": {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid}}
+        body = event(regarding, reason, message, component=SOURCE, warning=True, now=datetime.now(UTC))
+        path = f"/api/v1/namespaces/{body['metadata']['namespace']}/events"
+        self._events.put(reason, lambda: self._create_event(path, body))
+
+    async def _create_event(self, path: str, body: Object) -> None:
+        await self._kube.create(path, body)
 
     @property
     def annotations(self) -> Mapping[str, str]:
         """The Node's annotations as last seen."""
         return self.node.get("metadata", {}).get("annotations") or {}
 
-    async def wait_node(self, holds: Callable[[Object], bool]) -> Object:
-        """Return the Node once *holds* returns True for it."""
-        while not holds(self.node):
+    async def wait_node(self, is_so: Callable[[Object], bool]) -> Object:
+        """Return the Node once *is_so* returns True for it."""
+        while not is_so(self.node):
             await self._node_change.wait()
         return self.node
 
@@ -149,6 +160,16 @@ class NodeKube:
             raise PodUnknownError(f"Pod with UID {uid} was deleted")
         return self.pods[uid]
 
+    async def wait_seen(self, uid: str) -> None:
+        """Wait until the watch has delivered the Pod of *uid*, but not long."""
+        await self._wait_until(lambda: uid in self.pods, GRANT_WAIT_SECONDS)
+
+    async def wait_pods(self, seconds: float) -> None:
+        """Return at the next change of a Pod, or after *seconds*."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._arrival.wait()
+
     async def read_lock(self) -> str | None:
         """Return the Node's lock annotation as it is now; None if there is none."""
         node = await self._kube.get(self._node_path)
@@ -156,14 +177,14 @@ class NodeKube:
         return None if lock is None else str(lock)
 
     async def read_pod(self, namespace: str, name: str) -> Pod:
-        """Return a Pod as it is now."""
-        return read_pod(await self._kube.get(_pod_path(namespace, name)), self._resource)
+        """Return a Pod as it is now, with the allocation it was first seen with."""
+        return self._read(await self._kube.get(_pod_path(namespace, name)))
 
     async def read_pods(self) -> list[Pod]:
-        """Return the Pods bound to this Node as they are now."""
+        """Return the Pods bound to this Node as they are now, with the allocations they were first seen with."""
         name = self._node_path.rpartition("/")[2]
         items = self._kube.items("/api/v1/pods", fieldSelector=f"spec.nodeName={name}")
-        return [read_pod(item, self._resource) async for item in items]
+        return [self._read(item) async for item in items]
 
     async def patch_pod(self, pod: Pod, patch: Mapping[str, Any]) -> None:
         """Apply the merge patch *patch* to *pod*, and keep the Pod it returns."""
@@ -175,25 +196,20 @@ class NodeKube:
 
     async def change_mig_allocations(self, pod: Pod, change: Callable[[str], str]) -> None:
         """
-        Read *pod*, and write what *change* makes of its MIG annotation; the write carries the resourceVersion read.
+        Read *pod*, and write what *change* makes of its MIG annotation.
 
         Raises:
             PodUnknownError: the Pod is gone.
             KubeError: it cannot be read or written, or keeps changing.
         """
-        path = _pod_path(pod.namespace, pod.name)
-        for attempt in range(1, CHANGE_TRIES + 1):
-            metadata = (await self._kube.get(path))["metadata"]
+
+        def decide(metadata: Object) -> Mapping[str, str | None]:
             if metadata.get("uid") != pod.uid:
                 raise PodUnknownError(f"Pod {pod} with UID {pod.uid} was deleted")
-            text = change((metadata.get("annotations") or {}).get(keys.MIG_ALLOCATIONS, ""))
-            patch = {"resourceVersion": metadata["resourceVersion"], "annotations": {keys.MIG_ALLOCATIONS: text}}
-            try:
-                await self.patch_pod(pod, {"metadata": patch})
-                return
-            except Conflict:
-                if attempt == CHANGE_TRIES:
-                    raise
+            text = (metadata.get("annotations") or {}).get(keys.MIG_ALLOCATIONS, "")
+            return {keys.MIG_ALLOCATIONS: change(text)}
+
+        await self._change(_pod_path(pod.namespace, pod.name), decide, self._see_pod)
 
     async def announce_mig_change(self, reason: str | None) -> None:
         """
@@ -207,12 +223,21 @@ class NodeKube:
 
     async def has_ended(self, uid: str, namespace: str, name: str) -> bool:
         """Return whether the Pod is gone or has ended, as the API server knows now. Raises: KubeError."""
-        try:
-            item = await self._kube.get(_pod_path(namespace, name))
-        except NotFound:
+        item = await self._existing(namespace, name)
+        if item is None:
             return True
-        pod = read_pod(item, self._resource)
-        return pod.uid != uid or is_ended(pod)
+        pod = read_pod(item, self._vendors)
+        return pod.uid != uid or pod.has_ended
+
+    async def is_gone(self, namespace: str, name: str) -> bool:
+        """Return whether no Pod of this namespace and name exists, on any Node. Raises: KubeError."""
+        return await self._existing(namespace, name) is None
+
+    async def _existing(self, namespace: str, name: str) -> Object | None:
+        try:
+            return await self._kube.get(_pod_path(namespace, name))
+        except NotFound:
+            return None
 
     async def annotate_node(self, annotations: Mapping[str, str | None]) -> None:
         """Merge *annotations* into the Node; None removes one. Keep the Node it returns."""
@@ -244,47 +269,25 @@ class NodeKube:
         Raises:
             KubeError: the Node cannot be read, or keeps changing.
         """
+        await self._change(self._node_path, lambda metadata: decide(metadata.get("annotations") or {}), self._see_node)
+
+    async def _change(
+        self, path: str, decide: Callable[[Object], Mapping[str, str | None]], see: Callable[[Object], None]
+    ) -> None:
+        """Read the object at *path*, merge the annotations that *decide* returns for its metadata, and *see* it."""
         for attempt in range(1, CHANGE_TRIES + 1):
-            node = await self._kube.get(self._node_path)
-            annotations = decide(node["metadata"].get("annotations") or {})
+            metadata = (await self._kube.get(path))["metadata"]
+            annotations = decide(metadata)
             if not annotations:
                 return
-            version = node["metadata"]["resourceVersion"]
-            patch = {"metadata": {"resourceVersion": version, "annotations": annotations}}
+            patch = {"metadata": {"resourceVersion": metadata["resourceVersion"], "annotations": annotations}}
             try:
-                self._see_node(await self._kube.merge_patch(self._node_path, patch))
+                see(await self._kube.merge_patch(path, patch))
                 return
             except Conflict:
                 if attempt == CHANGE_TRIES:
                     raise
                 await asyncio.sleep(CHANGE_FIRST_SECONDS * 2 ** (attempt - 1) * random.uniform(1, 1.5))
-            else:
-                return
-
-    async def warn(self, reason: str, message: str) -> None:
-        """
-        Report *message* as a Warning of the Node. Within an hour, Warnings of one *reason* are one Event that counts.
-
-        Raises: KubeError.
-        """
-        await self._write_event(reason, message, is_warning=True)
-
-    async def _write_event(self, reason: str, message: str, *, is_warning: bool, about: str = "") -> None:
-        now = datetime.now(UTC)
-        regarding = {"kind": "Node", "metadata": self.node["metadata"]}
-        body = event(regarding, reason, message, component=SOURCE, warning=is_warning, now=now)
-        parts = (body["involvedObject"]["name"], reason, about)
-        body["metadata"]["name"] = ".".join(part.lower() for part in parts if part)
-        path = f"/api/v1/namespaces/{body['metadata']['namespace']}/events"
-        try:
-            before = await self._kube.get(f"{path}/{body['metadata']['name']}")
-        except NotFound:
-            await self._kube.create(path, body)
-            return
-        changes = {key: body[key] for key in ("message", "firstTimestamp", "lastTimestamp", "count")}
-        if now - _time(before.get("firstTimestamp")) < REPEAT_WINDOW:
-            changes |= {"firstTimestamp": before["firstTimestamp"], "count": before.get("count", 1) + 1}
-        await self._kube.merge_patch(f"{path}/{body['metadata']['name']}", changes)
 
     def lock_owner(self) -> tuple[str, str] | None:
         """Return namespace and name of the Pod that holds the Node's lock, as last seen; None if it names no Pod."""
@@ -301,22 +304,27 @@ class NodeKube:
         """Return the Pod of that name that is bound here, as last seen."""
         return next((pod for pod in self.pods.values() if (pod.namespace, pod.name) == (namespace, name)), None)
 
-    async def is_gone(self, namespace: str, name: str) -> bool:
-        """Return whether no Pod of this namespace and name exists, on any Node. Raises: KubeError."""
-        try:
-            await self._kube.get(_pod_path(namespace, name))
-        except NotFound:
-            return True
-        return False
-
     async def send_reports(self) -> None:
         """Wait until the Events so far are sent, but not long."""
         await self._events.drain(REPORT_SECONDS)
 
     async def _send(self, reason: str, message: str, *, is_warning: bool, about: str) -> None:
         """Write an Event of the Node once the Node is known."""
-        await self.wait_node(bool)
-        await self._write_event(reason, message, is_warning=is_warning, about=about)
+        node, now = await self.wait_node(bool), datetime.now(UTC)
+        regarding = {"kind": "Node", "metadata": node["metadata"]}
+        body = event(regarding, reason, message, component=SOURCE, warning=is_warning, now=now)
+        parts = (body["involvedObject"]["name"], reason, about)
+        body["metadata"]["name"] = ".".join(part.lower() for part in parts if part)
+        path = f"/api/v1/namespaces/{body['metadata']['namespace']}/events"
+        try:
+            before = await self._kube.get(f"{path}/{body['metadata']['name']}")
+        except NotFound:
+            await self._kube.create(path, body)
+            return
+        changes = {key: body[key] for key in ("message", "firstTimestamp", "lastTimestamp", "count")}
+        if now - _time(before.get("firstTimestamp")) < REPEAT_WINDOW:
+            changes |= {"firstTimestamp": before["firstTimestamp"], "count": before.get("count", 1) + 1}
+        await self._kube.merge_patch(f"{path}/{body['metadata']['name']}", changes)
 
     def _see_node(self, item: Object) -> None:
         self.node = item
@@ -347,7 +355,7 @@ class NodeKube:
         """
         Return the Pod in *item* with the allocation it was first seen with; later edits do not count.
         """
-        pod = read_pod(item, self._resource)
+        pod = read_pod(item, self._vendors)
         before = self.pods.get(pod.uid)
         promised = before.annotations.get(keys.MIG_ALLOCATIONS, "") if before is not None else ""
         if promised and not same_promise(promised, pod.annotations.get(keys.MIG_ALLOCATIONS, "")):
@@ -373,15 +381,15 @@ class NodeKube:
         self._arrival.set()
         self._arrival = asyncio.Event()
 
-    async def _wait_until(self, holds: Callable[[], bool], seconds: float) -> bool:
+    async def _wait_until(self, is_so: Callable[[], bool], seconds: float) -> bool:
         """
-        Wait for a change of a Pod after which *holds* returns True; return whether it came in time.
+        Wait for a change of a Pod after which *is_so* returns True; return whether it came in time.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while not holds():
+                while not is_so():
                     await self._arrival.wait()
-        return holds()
+        return is_so()
 
 
 def _is_readable(allocation: str) -> bool:

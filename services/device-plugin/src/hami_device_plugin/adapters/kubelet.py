@@ -1,7 +1,7 @@
 """
 Speak the kubelet's gRPC: serve DevicePlugin, register, list PodResources. The only module with grpc.
 
-Owns the sockets, and the translation between messages and values. The handlers decide. An error they raise becomes the
+Owns the sockets, and the translation between messages and values. `Answers` decide. An error they raise becomes the
 error of the call, and the kubelet shows it in the Pod's events.
 Source: https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/
 """
@@ -9,17 +9,16 @@ Source: https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-ne
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 import grpc
 import structlog
 
-from hami_device_plugin.decide.allocation import Grant
-from hami_device_plugin.decide.owner import Listed
+from hami_device_plugin.decide.allocate.allocation import Grant
+from hami_device_plugin.decide.allocate.owner import Listed
 from hami_device_plugin.decide.replicas.ids import Replica
 from hami_device_plugin.decide.replicas.preference import PreferredRequest
 from hamicommon.errors import HamiError
@@ -46,13 +45,17 @@ class KubeletError(HamiError):
     """The kubelet does not answer, or rejects the call."""
 
 
-@dataclass(frozen=True, slots=True)
-class Handlers:
-    """The functions that answer the kubelet's calls; the kubelet gets the text of a `HamiError`."""
+class Answers(Protocol):
+    """What answers the kubelet's calls; the kubelet gets the text of a `HamiError`."""
 
-    allocate: Callable[[Sequence[Sequence[str]]], Awaitable[Sequence[Grant]]]
-    preferred: Callable[[Sequence[PreferredRequest]], Awaitable[Sequence[Sequence[str] | None]]]
-    pre_start: Callable[[frozenset[str]], Awaitable[None]]
+    async def allocate(self, requests: Sequence[Sequence[str]]) -> Sequence[Grant]:
+        """Answer Allocate: one grant for each request, which are replica IDs."""
+
+    async def preferred(self, requests: Sequence[PreferredRequest]) -> Sequence[Sequence[str] | None]:
+        """Answer GetPreferredAllocation: the replicas to prefer for each request, None for no preference."""
+
+    async def pre_start(self, replicas: frozenset[str]) -> None:
+        """Answer PreStartContainer for the container that has *replicas*."""
 
 
 class PluginServer(api_grpc.DevicePluginServicer):
@@ -63,12 +66,15 @@ class PluginServer(api_grpc.DevicePluginServicer):
     removes only its own socket, so an older plugin cannot remove a younger one's.
     """
 
-    def __init__(self, path: Path, handlers: Handlers, replicas: Sequence[Replica]) -> None:
-        """Serve *replicas* at *path* once started."""
+    def __init__(
+        self, path: Path, answers: Answers, replicas: Sequence[Replica], heard: Callable[[], object] = bool
+    ) -> None:
+        """Serve *replicas* at *path* once started; *heard* is called when the kubelet begins or ceases to listen."""
         self.path = path
         self.open_streams = 0
         """ListAndWatch calls in progress; at 0 the kubelet does not hear of devices."""
-        self._handlers = handlers
+        self._answers = answers
+        self._heard = heard
         self._replicas = tuple(replicas)
         self._changed = asyncio.Event()
         """Set when the replicas have changed; a new event replaces it."""
@@ -126,13 +132,15 @@ class PluginServer(api_grpc.DevicePluginServicer):
     async def ListAndWatch(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
         """Send the replicas now and after each change, while the kubelet listens."""
         self.open_streams += 1
+        self._heard()
         try:
             while not self._is_stopping:
                 changed = self._changed
-                yield api.ListAndWatchResponse(devices=[_device(replica) for replica in self._replicas])
+                yield list_message(self._replicas)
                 await changed.wait()
         finally:
             self.open_streams -= 1
+            self._heard()
 
     async def GetPreferredAllocation(self, request: Any, context: Any) -> Any:  # noqa: N802
         """Suggest replicas."""
@@ -142,7 +150,7 @@ class PluginServer(api_grpc.DevicePluginServicer):
             )
             for found in request.container_requests
         ]
-        answers = await _answer(context, self._handlers.preferred(wanted))
+        answers = await _answer(context, self._answers.preferred(wanted))
         chosen = [answer for answer in answers if answer is not None]
         return api.PreferredAllocationResponse(
             container_responses=[api.ContainerPreferredAllocationResponse(deviceIDs=answer) for answer in chosen]
@@ -151,17 +159,17 @@ class PluginServer(api_grpc.DevicePluginServicer):
     async def Allocate(self, request: Any, context: Any) -> Any:  # noqa: N802
         """Answer for each container of the request."""
         wanted = [tuple(found.devices_ids) for found in request.container_requests]
-        grants = await _answer(context, self._handlers.allocate(wanted))
+        grants = await _answer(context, self._answers.allocate(wanted))
         return api.AllocateResponse(container_responses=[_container_response(grant) for grant in grants])
 
     async def PreStartContainer(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """Prepare the container that holds the request's replicas."""
-        await _answer(context, self._handlers.pre_start(frozenset(request.devices_ids)))
+        """Prepare the container that has the request's replicas."""
+        await _answer(context, self._answers.pre_start(frozenset(request.devices_ids)))
         return api.PreStartContainerResponse()
 
 
 class PodResources:
-    """The kubelet's list of the containers that hold replicas of one resource."""
+    """The kubelet's list of the containers with replicas of one resource."""
 
     def __init__(self, path: Path, resource: str) -> None:
         """Connect when first asked."""
@@ -185,14 +193,14 @@ class PodResources:
                     await asyncio.sleep(LIST_PAUSE_SECONDS * (LIST_TRIES - left))
                     continue
                 raise KubeletError(f"PodResources at {self._path}: {error.code().name}: {error.details()}") from error
-            return tuple(self._holders(answer))
+            return tuple(self._listed(answer))
         raise AssertionError("the last try returns or raises")
 
     async def close(self) -> None:
         """Close the connection."""
         await self._channel.close()
 
-    def _holders(self, answer: Any) -> list[Listed]:
+    def _listed(self, answer: Any) -> list[Listed]:
         return [
             Listed(pod.namespace, pod.name, container.name, replicas)
             for pod in answer.pod_resources
@@ -269,6 +277,11 @@ async def _answer(context: Any, work: Awaitable[T]) -> T:
 async def _abort(context: Any, code: Any, message: str) -> NoReturn:
     await context.abort(code, message)
     raise AssertionError("abort does not return")
+
+
+def list_message(listed: Iterable[Replica]) -> Any:
+    """Return the message that tells the kubelet of the replicas *listed*."""
+    return api.ListAndWatchResponse(devices=[_device(replica) for replica in listed])
 
 
 def _device(replica: Replica) -> Any:

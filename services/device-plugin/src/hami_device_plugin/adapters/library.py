@@ -9,7 +9,7 @@ open keep it.
 from collections.abc import Set
 from pathlib import Path
 
-from hami_device_plugin.decide.allocation import Library
+from hami_device_plugin.decide.allocate.allocation import Library
 from hamicommon.errors import HamiError
 from hamicommon.runtime.host.atomic_file import remove_temporaries, write_atomically
 

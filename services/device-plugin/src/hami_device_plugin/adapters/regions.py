@@ -2,22 +2,23 @@
 Prepare the directory of a container that starts, and bound its region file.
 
 A container whose grant travels in a CDI spec can write one file of its directory, the region, and read the other, its
-limits. So the directory holds nothing else, and costs the same at each start. New files cost most of that, so they may
-be made before the kubelet calls; a start makes what is missing. Under the node lock the container
-gets the directory itself, writable, as HAMi does it. An earlier container may have left anything in such a directory,
-so nothing here follows a link.
+limits. So the directory has nothing else, and costs the same at each start. New files cost most of that, so they may
+be made before the kubelet calls; a start makes what is missing. Under the node lock the container gets the directory
+itself, writable, as HAMi does it, and its limits file is elsewhere. An earlier container may have left anything in such
+a directory, so nothing here follows a link.
 Neighbours: `hamicommon.runtime.host.removal` deletes what was left, `identity` and `lock` call.
 """
 
 import os
+import shutil
 import stat
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 
 from hami_device_plugin.adapters.files import label_for_containers, make_world_writable
-from hami_device_plugin.decide.allocation import LIMITS
+from hami_device_plugin.decide.allocate.allocation import LIMITS, LIMITS_FOLDER
 from hamicommon.runtime.host.atomic_file import write_atomically
 from hamicommon.runtime.host.removal import FOLDER, set_aside
 
@@ -31,11 +32,12 @@ SPARE = "next"
 """A region file that has no name yet."""
 _NAMES_MAX = 8
 """How many names of one directory are looked at; ours has one, HAMi's three."""
-_EXISTING = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_UNFOLLOWED = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_EXISTING = os.O_WRONLY | _UNFOLLOWED
 _NEW = _EXISTING | os.O_CREAT | os.O_EXCL
 
 
-def make_ahead(directory: Path) -> None:
+def premake_directory(directory: Path) -> None:
     """
     Make the *directory* of a container that has never started, with a region and limits to be filled; else do nothing.
 
@@ -70,7 +72,7 @@ def prepare_region(file: Path) -> None:
 
 def write_limits(directory: Path, content: bytes) -> None:
     """
-    Make the limits file in a prepared *directory* hold *content*.
+    Make the limits file in a prepared *directory* have *content*.
 
     The container has the directory, read-only, so a file that is renamed into it reaches running programs. Every start
     writes it again.
@@ -79,6 +81,19 @@ def write_limits(directory: Path, content: bytes) -> None:
     if not _fill(file, content):
         write_atomically(file, content, is_durable=False)
     label_for_containers(file)
+
+
+def forget_limits(containers: Path, is_gone: Callable[[str], bool]) -> None:
+    """
+    Remove the directories in LIMITS_FOLDER of *containers* for whose names *is_gone* returns True.
+
+    Raises:
+        OSError: one cannot be removed.
+    """
+    with suppress(FileNotFoundError):
+        for directory in (containers / LIMITS_FOLDER).iterdir():
+            if is_gone(directory.name):
+                shutil.rmtree(directory)
 
 
 def prepare_directory(directory: Path) -> None:
@@ -96,14 +111,10 @@ def was_used(file: Path) -> bool:
 
     Its runtime then made the file executable, as a mark. The library sets the mode back when it writes the region.
     """
-    try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
+    with _opened(file, os.O_RDONLY | _UNFOLLOWED) as descriptor:
+        if descriptor is None:
+            return False
         return bool(os.fstat(descriptor).st_mode & 0o111) or any(os.read(descriptor, 4))
-    finally:
-        os.close(descriptor)
 
 
 def cut_regions(containers: Path) -> list[str]:
@@ -155,22 +166,19 @@ def _clear(file: Path) -> bool:
     """
     Overwrite a region file with zeros; return False if there is none, or *file* is anything else.
     """
-    try:
-        descriptor = os.open(file, _EXISTING)
-    except OSError:
-        return False
-    try:
+    with _opened(file) as descriptor:
+        if descriptor is None:
+            return False
         status = os.fstat(descriptor)
         if not _is_lone_file(status) or status.st_size > REGION_BYTES_MAX:
             return False
-        if stat.S_IMODE(status.st_mode) != REGION_MODE:
-            os.fchmod(descriptor, REGION_MODE)
-        os.pwrite(descriptor, bytes(status.st_size), 0)
-    except PermissionError:
-        return False  # The container changed the file's owner and mode.
-    finally:
-        os.close(descriptor)
-    return True
+        try:
+            if stat.S_IMODE(status.st_mode) != REGION_MODE:
+                os.fchmod(descriptor, REGION_MODE)
+            os.pwrite(descriptor, bytes(status.st_size), 0)
+        except PermissionError:
+            return False  # The container changed the file's owner and mode.
+        return True
 
 
 def _use_spare(file: Path) -> bool:
@@ -188,17 +196,27 @@ def _fill(file: Path, content: bytes) -> bool:
 
     If this process is killed meanwhile, the next start finds other contents, and replaces the file.
     """
-    try:
-        descriptor = os.open(file, _EXISTING)
-    except OSError:
-        return False
-    try:
+    with _opened(file) as descriptor:
+        if descriptor is None:
+            return False
         status = os.fstat(descriptor)
         if not _is_lone_file(status) or status.st_size or status.st_uid != os.geteuid():
             return False
         if stat.S_IMODE(status.st_mode) != LIMITS_MODE:
             os.fchmod(descriptor, LIMITS_MODE)
         return os.write(descriptor, content) == len(content)
+
+
+@contextmanager
+def _opened(file: Path, flags: int = _EXISTING) -> Iterator[int | None]:
+    """Open *file* for a block; None if it cannot be opened."""
+    try:
+        descriptor = os.open(file, flags)
+    except OSError:
+        yield None
+        return
+    try:
+        yield descriptor
     finally:
         os.close(descriptor)
 
@@ -227,11 +245,8 @@ def _regions(containers: Path) -> Iterator[Path]:
 
 
 def _cut(path: Path) -> bool:
-    descriptor = os.open(path, _EXISTING)
-    try:
-        if not _is_lone_file(os.fstat(descriptor)):
+    with _opened(path) as descriptor:
+        if descriptor is None or not _is_lone_file(os.fstat(descriptor)):
             return False
         os.ftruncate(descriptor, REGION_BYTES_MAX)
         return True
-    finally:
-        os.close(descriptor)

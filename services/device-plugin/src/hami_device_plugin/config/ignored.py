@@ -2,7 +2,7 @@
 The settings of HAMi and NVIDIA that are accepted without effect, each with the reason.
 
 Old manifests and device configs contain them. Each one in use is logged once.
-Neighbours: `arguments` accepts the flags, `loader` asks which are used.
+Neighbours: `settings` accepts the flags, `loader` asks which are used.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -44,26 +44,25 @@ IGNORED_FLAGS = (
         is_bool=True,
     ),
 )
+_READ_ELSEWHERE = {("sharing", "timeSlicing"), ("sharing", "mps")}
+"""By `time_slicing`, and by the loader, which refuses the latter."""
 
 
-def used_settings(arguments: Collection[str], environ: Mapping[str, str]) -> Iterator[str]:
-    """Yield a sentence for each flag in *arguments* and each variable in *environ* that has no effect."""
+def used_variables(environ: Mapping[str, str]) -> Iterator[str]:
+    """Yield a sentence for each variable in *environ* that has no effect."""
     for flag in IGNORED_FLAGS:
-        if flag.name.replace("-", "_") in arguments:
-            yield f"--{flag.name}: {flag.reason}"
         yield from (f"{name}: {flag.reason}" for name in flag.env if environ.get(name))
 
 
 def used_keys(device_config: Mapping[str, Any], known: Collection[tuple[str, ...]]) -> Iterator[str]:
     """Yield a sentence for each key that is not *known*, in the sections of NVIDIA's own plugin."""
     reasons = {flag.key: f"has no effect: {flag.reason}" for flag in IGNORED_FLAGS}
-    for section in ("flags", "imex"):
+    for section in ("flags", "imex", "sharing"):
         for key in _leaves(device_config.get(section), (section,)):
-            if key not in known:
+            if key not in known and key[:2] not in _READ_ELSEWHERE:
                 yield f"{'.'.join(key)}: {reasons.get(key, 'unknown key, ignored')}"
-    for section in ("resources", "sharing"):
-        if device_config.get(section):
-            yield f"{section}: has no effect: the section nvidia defines what is registered and how it is shared"
+    if device_config.get("resources"):
+        yield "resources: has no effect: the section nvidia defines what is registered"
 
 
 def _leaves(node: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:

@@ -3,40 +3,34 @@ Read the plugin's settings from flags, environment, device config and this Node'
 
 Owns their precedence and which values are valid. A flag wins over its variable, then come `flags` of the named config,
 `flags` of the device config, and the default. How devices are shared is read from `config.json`, then from the named
-config, then from the device config.
+config (`nvidia`, then `sharing.timeSlicing`), then from the device config (`sharing.timeSlicing`, then `nvidia`).
 Reports all problems at once. Reads no file: the caller passes their contents.
-Neighbours: `arguments` has the flags, `hamicommon.config` and `hamicommon.node_overrides` the files' own values.
+Neighbours: `settings` has the flags, `hamicommon.config` the files' own values.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/cmd/device-plugin/nvidia/main.go
 """
 
-import argparse
-from argparse import ArgumentTypeError
+from argparse import Namespace
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-import yaml
-
-from hami_device_plugin.config.arguments import FLAGS
-from hami_device_plugin.config.ignored import used_keys, used_settings
-from hami_device_plugin.config.named import STRATEGIES, NamedConfig, choose_name, read_named
-from hami_device_plugin.config.settings import AUTO_DISCOVERY, Config, DriverRoots, Features
-from hami_device_plugin.decide import enforcement, mps
-from hami_device_plugin.decide.allocation import LIST_STRATEGIES
-from hami_device_plugin.decide.cards.xids import HealthPolicy, health_policy
-from hami_device_plugin.decide.hardware.mock import MockDevice, read_mock_devices
-from hami_device_plugin.decide.inventory import SharingPolicy
-from hami_device_plugin.decide.mig import offer, static
-from hami_device_plugin.decide.mode import AUTO, IDENTITY, LOCK
-from hami_device_plugin.decide.replicas.ids import SEPARATORS
-from hami_device_plugin.decide.replicas.preference import POLICIES
-from hamicommon.config import ConfigError, DeviceConfig, Texts, Unreadable, load_device_config
-from hamicommon.node_overrides import NodeConfig, NodeOverrides, load_node_overrides
-from hamicommon.runtime.program.flags import span
+from hami_device_plugin.config.ignored import used_keys, used_variables
+from hami_device_plugin.config.named import NamedConfig, choose_name, read_named
+from hami_device_plugin.config.settings import Config, parser
+from hami_device_plugin.config.time_slicing import TimeSlicing, read_time_slicing
+from hami_device_plugin.decide.health.xids import health_policy
+from hami_device_plugin.decide.inventory import MIG, MPS, SharingPolicy
+from hami_device_plugin.decide.mig import static
+from hami_device_plugin.decide.probe.mock import MockDevice, read_mock_devices
+from hami_device_plugin.decide.replicas.limits import LIST_BYTES, most_replicas
+from hamicommon.config.device_config import ConfigError, DeviceConfig, Texts, Unreadable, load_device_config
+from hamicommon.config.node_overrides import NodeConfig, NodeOverrides, load_node_overrides
+from hamicommon.runtime.program.settings import settings_of, values
 from hamicommon.vendors import nvidia
 from hamicommon.wire.errors import DecodeError
-from hamicommon.wire.go.strconv import parse_bool
+from hamicommon.wire.go.yaml_nodes import YamlError, plain
 from hamicommon.wire.version import NEWEST, WireVersion
 
 TRUE_IN_HAMI = "true"
@@ -47,19 +41,18 @@ DEFAULT_HOOK_PATH = "/usr/local"
 """The chart's; HAMi itself has none."""
 
 
-def files(arguments: argparse.Namespace, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the paths of the device config, empty if none is given, of the Nodes' overrides, and of mock devices."""
-    loader = _Loader(arguments, environ, {})
-    mock = loader.text("mock-devices")
-    return loader.text("config-file"), loader.text("node-config-file"), *((mock,) if mock else ())
+def files(arguments: Namespace, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the paths of the device config, empty if none is given, the Nodes' overrides, and mock devices if set."""
+    given = _without_files(arguments, environ)
+    return given["config_file"], given["node_config_file"], *filter(None, (given["mock_file"],))
 
 
-def named_folder(arguments: argparse.Namespace, environ: Mapping[str, str]) -> str:
+def named_folder(arguments: Namespace, environ: Mapping[str, str]) -> str:
     """Return the path of the folder with named configs; empty if none is given."""
-    return _Loader(arguments, environ, {}).text("config-file-srcdir")
+    return str(_without_files(arguments, environ)["named_folder"])
 
 
-def load(arguments: argparse.Namespace, environ: Mapping[str, str], texts: Texts, label: str | None = None) -> Config:
+def load(arguments: Namespace, environ: Mapping[str, str], texts: Texts, label: str | None = None) -> Config:
     """
     Return the settings; *texts* are the contents of `files`, and of the files in `named_folder`.
 
@@ -71,127 +64,116 @@ def load(arguments: argparse.Namespace, environ: Mapping[str, str], texts: Texts
     return _Loader(arguments, environ, texts, label).load()
 
 
+def _without_files(arguments: Namespace, environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return what flags and variables give for each field of `Config`."""
+    return values(Config, parser(), arguments, environ)[0]
+
+
 class _Loader:
     """One pass over all sources that collects every problem."""
 
-    def __init__(
-        self, arguments: argparse.Namespace, environ: Mapping[str, str], texts: Texts, label: str | None = None
-    ) -> None:
+    def __init__(self, arguments: Namespace, environ: Mapping[str, str], texts: Texts, label: str | None) -> None:
         self._label = label
         self._named = NamedConfig()
-        self._arguments = vars(arguments)
+        self._arguments = arguments
         self._environ = environ
         self._texts = texts
         self._problems: list[str] = []
         self._file: Mapping[str, Any] = {}
+        self._given = _without_files(arguments, environ)
+        """The settings with flags, by field."""
 
     def load(self) -> Config:
         """Return the settings, or raise with every problem."""
-        device_config = self._device_config()
-        overrides = self._overrides()
-        node_name = self.text("node-name")
+        device_config = self._device_config(self._given["config_file"])
+        overrides = self._overrides(self._given["node_config_file"])
+        node_name = self._given["node_name"]
         if not node_name:
             self._problems.append("--node-name: is required; set the environment variable NODE_NAME to the Node's name")
-        name = self._read_named(node_name)
-        entries = (*self._named.overrides.entries, *overrides.entries)
+        named_config = self._read_named(node_name)
+        self._given, problems = values(Config, parser(), self._arguments, self._environ, self._from_file)
+        self._problems += problems
+        resource = device_config[nvidia.SECTION].resource_count_name
+        slicing = [self._time_slicing(root, resource) for root in (self._file, self._named.root)]
+        sliced = (found.entry(node_name) for found in slicing)
+        entries = (*sliced, *self._named.overrides.entries, *overrides.entries)
         node = replace(overrides, entries=entries).apply(device_config[nvidia.SECTION], node_name)
         self._check(device_config, node)
-        warnings = (*device_config.warnings, *self._warnings(node, node_name), *overrides.warnings)
-        config = self._assemble(device_config, node, node_name, name, warnings)
+        of_slicing = (warning for found in slicing for warning in found.warnings)
+        config = Config(
+            **self._given | self._resolved(node),
+            hook_path=self._environ.get("HOOK_PATH", DEFAULT_HOOK_PATH).rstrip("/"),
+            device_config=device_config,
+            resource=node.nvidia.resource_count_name,
+            sharing=_sharing(node, spelling=self._given["replica_ids"]),
+            is_one_replica_at_most=any(found.is_one_at_most for found in slicing),
+            is_topology_scored=self._environ.get("ENABLE_TOPOLOGY_SCORE") == TRUE_IN_HAMI,
+            mig_rules=node.nvidia.mig_profile_allowlist,
+            wire_version=self._wire_version(),
+            named_config=named_config,
+            warnings=(*device_config.warnings, *self._warnings(node, node_name), *of_slicing, *overrides.warnings),
+            ignored=device_config.ignored,
+            old_forms=device_config.old_forms,
+        )
         if self._problems:
             raise ConfigError(tuple(self._problems))
         return config
 
+    def _resolved(self, node: NodeConfig) -> dict[str, Any]:
+        """Return the settings that depend on several sources or on each other."""
+        given, environ, is_mig = self._given, self._environ, node.operating_mode == MIG
+        mock_devices = self._mock_devices(given["mock_file"], given["node_name"])
+        health = health_policy(environ.get("DP_DISABLE_HEALTHCHECKS", ""), environ.get("DP_ENABLE_HEALTHCHECKS", ""))
+        preferred = ("enablegetpreferredallocation",) if node.preferred_allocation else ()
+        return {
+            "dev_root": given["dev_root"] or given["driver_root"],
+            "health": replace(health, probation=timedelta(seconds=given["health_probation_seconds"])),
+            "is_core_limit_disabled": node.nvidia.disable_core_limit and not is_mig,
+            "lib_cuda_log_level": "" if is_mig else str(node.nvidia.lib_cuda_log_level),
+            "list_strategies": (NO_STRATEGY,) if mock_devices else given["list_strategies"],
+            "mig_strategy": static.NONE if is_mig else given["mig_strategy"],
+            "mock_devices": mock_devices,
+            "without_effect": (*given["without_effect"], *used_variables(environ), *preferred),
+        }
+
+    def _time_slicing(self, root: Mapping[str, Any], resource: str) -> TimeSlicing:
+        with self._noting():
+            return read_time_slicing(root, resource)
+        return TimeSlicing()
+
+    @contextmanager
+    def _noting(self, path: str = "") -> Iterator[None]:
+        """Note the problems of the file at *path* that a block raises."""
+        try:
+            yield
+        except ConfigError as error:
+            self._problems += error.in_file(path).problems if path else error.problems
+
     def _check(self, device_config: DeviceConfig, node: NodeConfig) -> None:
         """Report settings that do not go together."""
         self._refuse_mps_sharing()
+        most = most_replicas(1, self._given["replica_ids"])
+        if not 1 <= node.nvidia.device_split_count <= most:
+            self._problems.append(
+                f"nvidia.deviceSplitCount: {node.nvidia.device_split_count} is not in 1 to {most}: the kubelet reads a "
+                f"list of at most {LIST_BYTES} bytes, all devices together"
+            )
         if not node.nvidia.resource_count_name and device_config != DeviceConfig():
             self._problems.append("nvidia.resourceCountName: is empty, so there is nothing to register")
 
     def _warnings(self, node: NodeConfig, node_name: str) -> Iterator[str]:
         """Yield a sentence for each part of the files that has no effect."""
-        known = {flag.key for flag in FLAGS}
+        known = {described.key for _, described in settings_of(Config)}
         yield from used_keys(self._file, known)
         yield from used_keys(self._named.root, known)
         yield from self._named.warnings
-        has_root = bool(self.text("mps-root"))
-        if node.operating_mode == mps.MODE and not has_root:
+        has_root = bool(self._given["mps_root"])
+        if node.operating_mode == MPS and not has_root:
             yield f"operatingmode of Node {node_name}: mps means hami-core: --mps-root names no MPS daemon"
-        if node.operating_mode != mps.MODE and has_root:
+        if node.operating_mode != MPS and has_root:
             yield f"--mps-root: has no effect: operatingmode of Node {node_name} is not mps"
 
-    def _assemble(
-        self,
-        device_config: DeviceConfig,
-        node: NodeConfig,
-        node_name: str,
-        named_config: str,
-        warnings: tuple[str, ...],
-    ) -> Config:
-        is_mig = node.operating_mode == offer.MODE
-        mig_strategy = self._choice("mig-strategy", static.STRATEGIES)
-        mock_devices = self._mock_devices(node_name)
-        return Config(
-            node_name=node_name,
-            hook_path=self._environ.get("HOOK_PATH", DEFAULT_HOOK_PATH).rstrip("/"),
-            kubeconfig=self._arguments.get("kubeconfig") or None,
-            kubelet_socket=self.text("kubelet-socket"),
-            pod_resources_socket=self.text("pod-resources-socket"),
-            cdi_root=self.text("cdi-root"),
-            lock_directory=self.text("lock-directory"),
-            allocation=self._choice("allocation", (AUTO, IDENTITY, LOCK)),
-            discovery=self._choice("device-discovery-strategy", (AUTO_DISCOVERY, "nvml")),
-            library=self.text("library"),
-            metrics_bind_address=self.text("metrics-bind-address"),
-            cdi_generator=self.text("cdi-generator"),
-            cdi_hook=self.text("cdi-hook"),
-            memory_enforcement=self._choice("memory-enforcement", enforcement.SETTINGS),
-            limit_hook=self.text("limit-hook"),
-            cgroup_root=self.text("cgroup-root"),
-            mps_root=self._mps_root(),
-            cdi_annotation_prefix=self.text("cdi-annotation-prefix"),
-            driver=self._driver_roots(),
-            is_init_error_fatal=self._bool("fail-on-init-error"),
-            is_passing_device_nodes=self._bool("pass-device-specs"),
-            list_strategies=(NO_STRATEGY,) if mock_devices else self._list_strategies(),
-            is_listed_by_index=self._choice("device-id-strategy", ("uuid", "index")) == "index",
-            features=self._features(),
-            is_imex_required=self._bool("imex-required"),
-            device_config=device_config,
-            resource=node.nvidia.resource_count_name,
-            sharing=_sharing(node, spelling=self._choice("replica-ids", tuple(SEPARATORS))),
-            lib_cuda_log_level="" if is_mig else str(node.nvidia.lib_cuda_log_level),
-            is_core_limit_disabled=node.nvidia.disable_core_limit and not is_mig,
-            follows_kubelet=node.preferred_allocation and not is_mig,
-            mock_devices=mock_devices,
-            preference=self._choice("shared-devices-allocation-policy", POLICIES),
-            is_topology_scored=self._environ.get("ENABLE_TOPOLOGY_SCORE") == TRUE_IN_HAMI,
-            mig_strategy=static.NONE if is_mig else mig_strategy,
-            mig_rules=node.nvidia.mig_profile_allowlist,
-            health=self._health(),
-            wire_version=self._wire_version(),
-            node_label=self.text("node-label"),
-            named_config=named_config,
-            warnings=warnings,
-            ignored=device_config.ignored,
-            old_forms=device_config.old_forms,
-            without_effect=tuple(used_settings(self._arguments, self._environ)),
-        )
-
-    def _driver_roots(self) -> DriverRoots:
-        root = self.text("nvidia-driver-root")
-        return DriverRoots(root, dev_root=self.text("dev-root") or root, here=self.text("driver-root-ctr-path"))
-
-    def _features(self) -> Features:
-        return Features(
-            gdrcopy=self._bool("gdrcopy-enabled"),
-            gds=self._bool("gds-enabled"),
-            mofed=self._bool("mofed-enabled"),
-            imex_channels=self._imex_channels(),
-        )
-
-    def _device_config(self) -> DeviceConfig:
-        path = self.text("config-file")
+    def _device_config(self, path: str) -> DeviceConfig:
         if not path:
             self._problems.append("--config-file: is required; it names the resources to offer")
             return DeviceConfig()
@@ -199,44 +181,38 @@ class _Loader:
         if isinstance(text, Unreadable):
             self._problems.append(f"--config-file {path}: {text.reason}; it must be a device config, YAML")
             return DeviceConfig()
-        try:
+        config = DeviceConfig()
+        with self._noting(path):
             config = load_device_config(text)
-        except ConfigError as error:
-            self._problems += error.in_file(path).problems
-            return DeviceConfig()
-        try:
-            root = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            self._problems.append(f"{path}: {error}")
-            return config
-        self._file = root if isinstance(root, dict) else {}
+            try:
+                root = plain(text)
+            except YamlError as error:
+                raise ConfigError((str(error),)) from error
+            self._file = root if isinstance(root, dict) else {}
         return config
 
-    def _overrides(self) -> NodeOverrides:
-        path = self.text("node-config-file")
+    def _overrides(self, path: str) -> NodeOverrides:
         text = self._texts[path]
         if isinstance(text, Unreadable):
             if not text.is_missing:
                 self._problems.append(f"--node-config-file {path}: {text.reason}; it must be JSON, or missing")
             return NodeOverrides()
-        try:
+        with self._noting(path):
             return load_node_overrides(text)
-        except ConfigError as error:
-            self._problems += error.in_file(path).problems
-            return NodeOverrides()
+        return NodeOverrides()
 
     def _read_named(self, node_name: str) -> str:
         """Read the config that the label chooses, and return its name; empty if there is none."""
-        strategies = self._list("fallback-strategies", STRATEGIES)
-        folder = self.text("config-file-srcdir").rstrip("/")
+        given = self._given
+        folder = given["named_folder"].rstrip("/")
         if not folder or self._label is None:
             return ""
         names = {path.removeprefix(f"{folder}/") for path in self._texts if path.startswith(f"{folder}/")}
         try:
-            name = choose_name(self._label, names, self.text("default-config"), strategies)
+            name = choose_name(self._label, names, given["default_config"], given["fallback_strategies"])
         except ConfigError as error:
             self._problems += [
-                f"Node label {self.text('node-label')}={self._label!r}, --config-file-srcdir {folder}: {problem}"
+                f"Node label {given['node_label']}={self._label!r}, --config-file-srcdir {folder}: {problem}"
                 for problem in error.problems
             ]
             return ""
@@ -244,25 +220,12 @@ class _Loader:
         if isinstance(text, Unreadable):
             self._problems.append(f"{folder}/{name}: {text.reason}; it must be YAML")
             return name
-        try:
+        with self._noting(f"{folder}/{name}"):
             self._named = read_named(text, node_name)
-        except ConfigError as error:
-            self._problems += error.in_file(f"{folder}/{name}").problems
         return name
 
-    def text(self, name: str) -> str:
-        """Return the value of the flag *name* from the first source that has one."""
-        flag = next(flag for flag in FLAGS if flag.name == name)
-        given = self._arguments.get(name.replace("-", "_"))
-        if given is not None:
-            return str(given)
-        for variable in flag.env:
-            if self._environ.get(variable):
-                return self._environ[variable]
-        return self._from_file(flag.key) or flag.default
-
     def _from_file(self, key: tuple[str, ...]) -> str:
-        found = (_at(root, key) for root in (self._named.root, self._file)) if key else ()
+        found = (_at(root, key) for root in (self._named.root, self._file))
         node: Any = next((value for value in found if value is not None), None)
         if isinstance(node, list):
             return ",".join(map(str, node))
@@ -270,46 +233,14 @@ class _Loader:
             return str(node).lower()
         return "" if node is None else str(node)
 
-    def _bool(self, name: str) -> bool:
-        text = self.text(name)
-        value = parse_bool(text)
-        if value is None:
-            self._problems.append(f"--{name}: {text!r} is not true or false")
-        return bool(value)
-
-    def _choice(self, name: str, choices: tuple[str, ...]) -> str:
-        text = self.text(name)
-        if text not in choices:
-            self._problems.append(f"--{name}: {text!r} is not one of {', '.join(choices)}")
-        return text
-
-    def _list_strategies(self) -> tuple[str, ...]:
-        names = [name.strip() for name in self.text("device-list-strategy").split(",") if name.strip()]
-        self._problems += [
-            f"--device-list-strategy: {name!r} is not one of {', '.join(LIST_STRATEGIES)}"
-            for name in names
-            if name not in LIST_STRATEGIES
-        ]
-        return tuple(names)
-
-    def _list(self, name: str, choices: tuple[str, ...]) -> tuple[str, ...]:
-        words = tuple(word.strip() for word in self.text(name).split(",") if word.strip())
-        for word in words:
-            if word not in choices:
-                self._problems.append(f"--{name}: {word!r} is not one of {', '.join(choices)}")
-        return words
-
-    def _mock_devices(self, node_name: str) -> tuple[MockDevice, ...]:
-        path = self.text("mock-devices")
+    def _mock_devices(self, path: str, node_name: str) -> tuple[MockDevice, ...]:
         text = self._texts[path] if path else ""
         if isinstance(text, Unreadable):
             self._problems.append(f"--mock-devices {path}: {text.reason}; it must be YAML")
             return ()
-        try:
+        with self._noting(path):
             return read_mock_devices(text, node_name) if path else ()
-        except ConfigError as error:
-            self._problems += error.in_file(path).problems
-            return ()
+        return ()
 
     def _refuse_mps_sharing(self) -> None:
         """Report `sharing.mps` of either file if it divides devices, because nothing would enforce it."""
@@ -321,27 +252,6 @@ class _Loader:
                     "sharing.mps: would not hold: its equal parts are not what containers are granted; remove it, set "
                     "nvidia.deviceSplitCount, and for an MPS daemon operatingmode mps and flags.mpsRoot"
                 )
-
-    def _mps_root(self) -> str:
-        text = self.text("mps-root")
-        if text and not text.startswith("/"):
-            self._problems.append(f"--mps-root: {text!r} is not an absolute path, such as /run/nvidia/mps")
-        return text.rstrip("/")
-
-    def _imex_channels(self) -> tuple[int, ...]:
-        text = self.text("imex-channel-ids").strip("[] ")
-        if text not in ("", "0"):
-            self._problems.append(f"--imex-channel-ids: {text!r} is not empty or 0")
-        return (0,) if text else ()
-
-    def _health(self) -> HealthPolicy:
-        environ = self._environ
-        policy = health_policy(environ.get("DP_DISABLE_HEALTHCHECKS", ""), environ.get("DP_ENABLE_HEALTHCHECKS", ""))
-        try:
-            return replace(policy, probation=timedelta(seconds=span(self.text("health-probation"))))
-        except ArgumentTypeError as error:
-            self._problems.append(f"--health-probation: {error}")
-            return policy
 
     def _wire_version(self) -> WireVersion:
         text = self._environ.get("HAMI_WIRE_VERSION", "")
@@ -360,7 +270,7 @@ def _at(root: Any, key: tuple[str, ...]) -> Any:
 
 
 def _sharing(node: NodeConfig, *, spelling: str) -> SharingPolicy:
-    is_scaled = node.operating_mode != offer.MODE
+    is_scaled = node.operating_mode != MIG
     return SharingPolicy(
         split_count=node.nvidia.device_split_count,
         memory_scaling=node.nvidia.device_memory_scaling if is_scaled else 1.0,

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
-import yaml
 
-from hamicommon.config import ConfigError
-from hamicommon.node_overrides import NodeOverrides, load_node_overrides
+from hamicommon.config.device_config import ConfigError
+from hamicommon.config.node_overrides import NodeOverrides, load_node_overrides
+from hamicommon.wire.go.yaml_nodes import YamlError, plain
 
 LABEL = "nvidia.com/device-plugin.config"
 NAMED, SINGLE, EMPTY = "named", "single", "empty"
@@ -76,8 +76,8 @@ def read_named(text: str, node_name: str) -> NamedConfig:
         ConfigError: the text is not YAML of the right shape.
     """
     try:
-        root = yaml.safe_load(text) or {}
-    except yaml.YAMLError as error:
+        root = plain(text) or {}
+    except YamlError as error:
         raise ConfigError((str(error),)) from error
     if not isinstance(root, dict):
         raise ConfigError(("must be a mapping with the sections flags, imex and nvidia",))
@@ -86,6 +86,8 @@ def read_named(text: str, node_name: str) -> NamedConfig:
         raise ConfigError(("nvidia: must be a mapping",))
     try:
         overrides = load_node_overrides(orjson.dumps({"nodeconfig": [settings | {"name": node_name}]}, default=str))
+    except orjson.JSONEncodeError as error:
+        raise ConfigError((f"nvidia: has a key or a value that is none of JSON: {error}",)) from error
     except ConfigError as error:
         raise ConfigError(tuple(map(_in_section, error.problems))) from error
     unknown = [f"{str(name)[:60]}: unknown key, ignored" for name in root if name not in _SECTIONS]

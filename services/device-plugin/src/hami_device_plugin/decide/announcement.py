@@ -3,17 +3,17 @@ Decide which of this Node's annotations to write.
 
 Owns the inventory, the scores of its links, the handshake that schedulers before 2.8 wait for, and the mark of identity
 allocation.
-Neighbours: `inventory` makes the devices, `links` the scores, `kube` writes the difference.
+Neighbours: `inventory` makes the devices, `decide.probe.links` the scores, `kube` writes the difference.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from hami_device_plugin.decide.inventory import with_doubled_vendor
 from hamicommon.model import Device, Moment
-from hamicommon.vendor import Vendor
 from hamicommon.vendors import nvidia
+from hamicommon.vendors.description import Vendor
 from hamicommon.wire import keys
 from hamicommon.wire.errors import DecodeError
 from hamicommon.wire.handshake import Handshake, HandshakeLayout, HandshakeState, encode_handshake
@@ -22,34 +22,39 @@ from hamicommon.wire.pair_scores import encode_pair_scores
 from hamicommon.wire.version import JSON_SINCE, WireVersion
 
 
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """What a Node offers, and how it works."""
+
+    devices: tuple[Device, ...]
+    is_identity: bool
+    """Whether allocations find their Pod by identity."""
+    device_list: str
+    """How devices reach containers."""
+    enforcement: str
+    """Who limits their memory."""
+    pair_scores: Mapping[str, Mapping[str, int]] | None = None
+    """The scores of the links; None leaves those of the Node as they are, as in HAMi."""
+
+
 def announcement(
-    devices: Sequence[Device],
-    vendor: Vendor,
-    *,
-    version: WireVersion,
-    is_identity: bool,
-    device_list: str,
-    enforcement: str,
-    carried: Mapping[str, str],
-    now: datetime,
-    pair_scores: Mapping[str, Mapping[str, int]] | None = None,
+    announced: Announced, vendor: Vendor, *, version: WireVersion, carried: Mapping[str, str], now: datetime
 ) -> dict[str, str | None]:
     """
     Return the changes to the Node's annotations, of which *carried* are present; empty if all are right.
 
-    None removes an annotation. *device_list* says how devices reach containers, *enforcement* who limits their memory.
-    *now* has a time zone. Without *pair_scores* those of the Node stay, as in HAMi.
+    None removes an annotation. *now* has a time zone.
     """
     is_old = version < JSON_SINCE
-    offered = [replace(device, finds_owners=is_identity) for device in devices]
+    offered = [replace(device, finds_owners=announced.is_identity) for device in announced.devices]
     wanted: dict[str, str | None] = {
         vendor.register_key: encode_node_devices(with_doubled_vendor(offered) if is_old else offered, version),
-        keys.NODE_DEVICE_LIST: device_list,
-        keys.NODE_ENFORCEMENT: enforcement,
+        keys.NODE_DEVICE_LIST: announced.device_list,
+        keys.NODE_ENFORCEMENT: announced.enforcement,
         keys.OLD_NODE_ALLOCATION: None,
     }
-    if pair_scores is not None:
-        wanted[nvidia.PAIR_SCORES_KEY] = encode_pair_scores(pair_scores)
+    if announced.pair_scores is not None:
+        wanted[nvidia.PAIR_SCORES_KEY] = encode_pair_scores(announced.pair_scores)
     if is_old and not carried.get(vendor.handshake_key, "").startswith(HandshakeState.REPORTED.value):
         wanted[vendor.handshake_key] = _reported(now)
     return {key: value for key, value in wanted.items() if carried.get(key) != value}
@@ -59,8 +64,9 @@ def withdrawal(carried: Mapping[str, str], vendor: Vendor, version: WireVersion)
     """
     Return the changes to the Node's annotations when this plugin stops; *carried* are present.
 
-    The inventory stays, as HAMi's does. The mark in it is removed, because the next plugin may need the node lock. An
-    inventory without the mark belongs to another plugin and stays.
+    The inventory stays, as HAMi's does, with devices that are not healthy: the kubelet fails a Pod that comes now, and
+    the Node's status says so only up to 10 s later. The mark in it is removed, because the next plugin may need the
+    node lock. An inventory without the mark belongs to another plugin and stays.
     """
     ours = (keys.NODE_DEVICE_LIST, keys.NODE_ENFORCEMENT)
     gone: dict[str, str | None] = {key: None for key in ours if key in carried}
@@ -70,10 +76,8 @@ def withdrawal(carried: Mapping[str, str], vendor: Vendor, version: WireVersion)
         return gone
     if not any(device.finds_owners for device in devices):
         return gone
-    return {
-        **gone,
-        vendor.register_key: encode_node_devices([replace(each, finds_owners=False) for each in devices], version),
-    }
+    left = [replace(each, finds_owners=False, healthy=False) for each in devices]
+    return {**gone, vendor.register_key: encode_node_devices(left, version)}
 
 
 def _reported(now: datetime) -> str:

@@ -1,19 +1,20 @@
 """
 Decide which devices this Node offers, and how much of each.
 
-Owns scaling and filtering.
+Owns scaling, filtering, and which devices stay although the driver does not show them.
 Neighbours: `nvml` finds devices, `config` makes the policy, `replicas` lists them for the kubelet,
 `hamicommon.wire.node_devices` encodes the annotation.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device-plugin/nvidiadevice/nvinternal/plugin/register.go
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from hamicommon.model import Device
 
 VENDOR_PREFIX = "NVIDIA"
-MODE_HAMI_CORE = "hami-core"
+HAMI_CORE, MIG, MPS = "hami-core", "mig", "mps"
+"""HAMi's names of the operating modes of a Node."""
 INSTANCE_PREFIX = "MIG-"
 INT32_MAX = 2**31 - 1
 
@@ -41,13 +42,17 @@ class SharingPolicy:
     core_scaling: float = 1.0
     preconfigured_memory_mib: int = 0
     """Memory of devices whose driver does not know it; 0 leaves them out."""
-    mode: str = MODE_HAMI_CORE
+    mode: str = HAMI_CORE
     is_numa_reported: bool = False
     """Whether the kubelet gets each replica's NUMA node."""
     spelling: str = "hami"
     """How replica IDs are spelled, a key of `replicas.ids.SEPARATORS`."""
     excluded_uuids: frozenset[str] = frozenset()
     excluded_indices: frozenset[int] = frozenset()
+
+    def excludes(self, uuid: str, index: int) -> bool:
+        """Return whether the device of this UUID and index is left out."""
+        return uuid in self.excluded_uuids or index in self.excluded_indices
 
 
 def inventory(found: Iterable[FoundDevice], policy: SharingPolicy) -> tuple[Device, ...]:
@@ -58,6 +63,28 @@ def inventory(found: Iterable[FoundDevice], policy: SharingPolicy) -> tuple[Devi
     """
     offered = (_offer(device, policy) for device in sorted(found, key=lambda device: device.index))
     return tuple(device for device in offered if device is not None)
+
+
+def missing_devices(
+    known: Sequence[Device],
+    found: Collection[str],
+    unread: Collection[int],
+    faulty: Collection[str],
+    policy: SharingPolicy,
+) -> tuple[Device, ...]:
+    """
+    Return the *known* devices that are not among the UUIDs *found*, but stay.
+
+    A device stays, as unhealthy, if the driver has one at its index that cannot be read, or if it had a fault before:
+    its Pods are still explained, and the scheduler does not grant it. Without either, it was taken out of the Node.
+    """
+    return tuple(
+        replace(device, healthy=False)
+        for device in known
+        if device.id not in found
+        and (device.index in unread or device.id in faulty)
+        and not policy.excludes(device.id, device.index)
+    )
 
 
 def with_health(devices: Sequence[Device], unhealthy: frozenset[str]) -> tuple[Device, ...]:
@@ -92,8 +119,7 @@ def _offer(found: FoundDevice, policy: SharingPolicy) -> Device | None:
         # Instances are filtered where they are found, because an excluded index is a GPU's.
         policy = SharingPolicy(1, mode=policy.mode)
     memory_mib = _memory_mib(found, policy)
-    is_excluded = found.uuid in policy.excluded_uuids or found.index in policy.excluded_indices
-    if is_excluded or memory_mib <= 0:
+    if policy.excludes(found.uuid, found.index) or memory_mib <= 0:
         return None
     return Device(
         id=found.uuid,

@@ -1,12 +1,13 @@
 """
 What the device plugin does: the sequences that read through adapters, decide, and write.
 
-`plugin` runs one `session` after another by `node_settings`. A session has these parts:
+`plugin` runs one `session` after another by `node_settings`. A session probes the Node, then serves it:
 
-- `hardware` follows the devices and the driver. While the driver is silent, `recorded` serves what the Node had.
-- `starts` answers the kubelet's calls. `kubelet_loop` registers with the kubelet.
+- `probe` finds out what the Node is: driver, devices, mode, strategy, enforcement.
+- `allocate` answers the kubelet's calls, and `kubelet_loop` registers with it.
+- `health` follows the devices.
 - `mig` has the MIG instances.
-- `node_loop` updates the Node and the host's files.
+- `node_loop` keeps the Node's annotations, its Pods' marks and the host's files up to date.
 
 May import `adapters`, `decide` and settings. Must never import a client library.
 """

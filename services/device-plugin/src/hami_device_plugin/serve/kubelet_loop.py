@@ -2,7 +2,7 @@
 Stay registered with the kubelet.
 
 The kubelet loses plugins: a restart removes every socket, and it may stop listening without an error.
-Neighbours: `registration` decides when to register, `kubelet` registers, `session` ends when the kubelet restarts.
+Neighbours: `registration` decides when to register, `kubelet` registers, `service` ends the session at a restart.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import Any
 import structlog
 
 from hami_device_plugin.adapters.kubelet import KubeletError, PluginServer, is_served, register, socket_identity
-from hami_device_plugin.decide.registration import Registration, reason_to_register
+from hami_device_plugin.decide.registration import reason_to_register
 from hami_device_plugin.metrics import Metrics
 
 POLL_SECONDS = 0.5
@@ -71,12 +71,10 @@ class KubeletLoop:
             return None
         allocatable = (node.get("status") or {}).get("allocatable") or {}
         return reason_to_register(
-            Registration(
-                age_seconds=None if self._registered_at is None else time.monotonic() - self._registered_at,
-                open_streams=self._server.open_streams,
-                healthy_devices=healthy_devices,
-                allocatable=allocatable.get(self._resource),
-            )
+            None if self._registered_at is None else time.monotonic() - self._registered_at,
+            open_streams=self._server.open_streams,
+            healthy_devices=healthy_devices,
+            allocatable=allocatable.get(self._resource),
         )
 
     async def _register(self, reason: str) -> None:

@@ -5,7 +5,7 @@ Neighbours: `config` reads the texts, `plugin` hands over the Node and applies c
 """
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import structlog
 
 from hami_device_plugin.config.loader import files, load, named_folder
 from hami_device_plugin.config.settings import Config
-from hamicommon.config import ConfigError, Texts
+from hamicommon.config.device_config import ConfigError, Texts
 from hamicommon.runtime.program.device_config import ConfigFiles, read_texts
 
 logger = structlog.get_logger()
@@ -29,9 +29,19 @@ class NodeSettings(ConfigFiles[Config]):
         Raises:
             ConfigError: with every problem found.
         """
+        self.judge: Callable[[Config], Iterable[str]] = lambda _config: ()
+        """Returns what the devices of this Node make impossible; they are not known at first."""
         self._label: str | None = None
         self._folder = named_folder(arguments, environ)
-        super().__init__(files(arguments, environ), lambda texts: load(arguments, environ, texts, label=self._label))
+
+        def read(texts: Texts) -> Config:
+            config = load(arguments, environ, texts, label=self._label)
+            problems = tuple(self.judge(config))
+            if problems:
+                raise ConfigError(problems)
+            return config
+
+        super().__init__(files(arguments, environ), read)
 
     @property
     def follows_label(self) -> bool:

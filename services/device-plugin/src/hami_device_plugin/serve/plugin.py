@@ -9,20 +9,25 @@ Neighbours: `session` is what runs, `main` starts this.
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import structlog
 
+from hami_device_plugin.adapters.checkpoint import FILE_NAME, Checkpoint
+from hami_device_plugin.adapters.kube import NodeKube
+from hami_device_plugin.adapters.kubelet import PodResources
 from hami_device_plugin.adapters.nvml.mock import MockLibrary
 from hami_device_plugin.config.settings import Config
 from hami_device_plugin.metrics import Metrics
-from hami_device_plugin.serve.hardware.card_loop import Conditions
+from hami_device_plugin.serve.context import Conditions, Context
 from hami_device_plugin.serve.node_settings import NodeSettings
 from hami_device_plugin.serve.session import Session
 from hamicommon.errors import HamiError
 from hamicommon.runtime.api.kube import Kube
 from hamicommon.runtime.api.reflector import Backoff
 from hamicommon.runtime.host.nvml import Nvml, NvmlError, NvmlHangError
+from hamicommon.vendors import nvidia
 
 BACKOFF_FIRST_SECONDS = 1.0
 BACKOFF_LAST_SECONDS = 30.0
@@ -37,6 +42,7 @@ class Plugin:
     def __init__(self, settings: NodeSettings, metrics: Metrics) -> None:
         """Run by *settings*, now and after each change."""
         self._settings = settings
+        settings.judge = lambda config: self._session.problems(config) if self._session is not None else ()
         self._metrics = metrics
         self._nvml = Nvml(self._mock_library)
         self._conditions: Conditions = {}
@@ -92,19 +98,25 @@ class Plugin:
 
     async def _run_session(self, kube: Kube) -> str:
         await self._read_label(kube)
-        self._session = session = Session(
-            self._settings.config,
-            kube,
-            self._nvml,
-            self._conditions,
-            self._metrics,
-            see_node=self._follow_label,
-            is_driver_required=self._is_driver_required,
-        )
+        self._session = session = Session(self._context(kube), is_driver_required=self._is_driver_required)
         try:
             return await session.run()
         finally:
             self._has_served |= session.is_serving
+
+    def _context(self, kube: Kube) -> Context:
+        config = self._settings.config
+        vendor = nvidia.vendor(config.device_config[nvidia.SECTION])
+        return Context(
+            config=config,
+            vendor=vendor,
+            view=NodeKube(kube, config.node_name, vendor, self._follow_label),
+            nvml=self._nvml,
+            resources=PodResources(Path(config.pod_resources_socket), config.resource),
+            checkpoint=Checkpoint(config.plugin_directory / FILE_NAME),
+            conditions=self._conditions,
+            metrics=self._metrics,
+        )
 
     @property
     def _is_driver_required(self) -> bool:

@@ -14,8 +14,8 @@ import pynvml
 import structlog
 
 from hami_device_plugin.adapters.nvml.devices import UNSUPPORTED, optional
-from hami_device_plugin.decide.cards.condition import Reading
-from hami_device_plugin.decide.cards.faults import Cause
+from hami_device_plugin.decide.health.condition import Reading
+from hami_device_plugin.decide.health.faults import Cause
 from hami_device_plugin.decide.inventory import is_instance
 from hamicommon.runtime.host.nvml import Nvml, NvmlHangError
 

@@ -1,7 +1,7 @@
 """
-Ask NVML whether the driver can limit the memory of cgroups.
+Ask NVML whether the driver can limit the memory of cgroups, and MPS the compute of its clients.
 
-Source: NVML API reference, nvmlDeviceGetMemoryLimits_v1
+Source: NVML API reference, nvmlDeviceGetMemoryLimits_v1, nvmlDeviceGetComputeMode
 """
 
 from collections.abc import Sequence
@@ -49,3 +49,27 @@ def _read_limits(uuid: str, cgroup: str) -> None:
         pynvml.nvmlDeviceGetMemoryLimits_v1(handle, limits)
     except pynvml.NVMLError_NotFound:
         return
+
+
+async def compute_mode_problem(nvml: Nvml, uuids: Sequence[str]) -> str | None:
+    """
+    Return which of the GPUs *uuids* also takes programs without MPS; None if none does.
+
+    Raises:
+        NvmlError: a GPU does not answer.
+    """
+    return await nvml.call(_compute_mode_problem, tuple(uuids))
+
+
+def _compute_mode_problem(uuids: Sequence[str]) -> str | None:
+    for uuid in uuids:
+        try:
+            mode = pynvml.nvmlDeviceGetComputeMode(pynvml.nvmlDeviceGetHandleByUUID(uuid))
+        except pynvml.NVMLError as error:
+            raise NvmlError(f"device {uuid}: {error}") from error
+        if mode != pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS:
+            return (
+                f"device {uuid} is not in compute mode EXCLUSIVE_PROCESS, so a program that does not find the daemon "
+                "would run without a limit"
+            )
+    return None

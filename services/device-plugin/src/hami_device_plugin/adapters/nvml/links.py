@@ -10,7 +10,7 @@ from typing import Any
 import pynvml
 
 from hami_device_plugin.adapters.nvml.devices import UNSUPPORTED
-from hami_device_plugin.decide.hardware.links import LinkedDevice
+from hami_device_plugin.decide.probe.links import LinkedDevice
 from hamicommon.runtime.host.nvml import Nvml, text
 
 _ABSENT = (*UNSUPPORTED, pynvml.NVMLError_InvalidArgument)

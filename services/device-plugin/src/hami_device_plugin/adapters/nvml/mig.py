@@ -1,20 +1,27 @@
 """
-Read, create and destroy MIG instances.
+Read, create and destroy MIG instances, and find their device files.
 
+The driver shows the device files in /proc, which is the same in every container.
 Must never choose an instance or a placement: `decide.mig` does.
-Source: https://docs.nvidia.com/deploy/nvml-api/group__nvmlMultiInstanceGPU.html
+Source: https://docs.nvidia.com/deploy/nvml-api/group__nvmlMultiInstanceGPU.html,
+https://docs.nvidia.com/datacenter/tesla/mig-user-guide/ ("Device Nodes and Capabilities")
 """
 
+import asyncio
 import ctypes
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pynvml
 
 from hami_device_plugin.adapters.nvml.devices import UNSUPPORTED
-from hami_device_plugin.decide.mig.address import Address
+from hami_device_plugin.adapters.nvml.driver_clients import driver_clients
+from hami_device_plugin.decide.allocate.allocation import GrantPolicy
+from hami_device_plugin.decide.mig.address import Address, CapabilityError, capability_files, decode_minors
 from hami_device_plugin.decide.mig.geometry import Gpu, GpuProfile, Instance, MigMode
+from hami_device_plugin.decide.mig.grant import GrantedInstance, needs_address
 from hami_device_plugin.decide.mig.static import MigDevice, profile_name
 from hamicommon.model import MigPlacement
 from hamicommon.runtime.host.nvml import OPEN_SECONDS, Nvml, text
@@ -48,6 +55,9 @@ CREATE_SECONDS = 20.0
 """PreStartContainer may take 30 s."""
 _ABSENT = (pynvml.NVMLError_NotSupported, pynvml.NVMLError_InvalidArgument, pynvml.NVMLError_NotFound)
 """What NVML answers for a profile or an index that a GPU does not have."""
+MINORS = Path("/proc/driver/nvidia-caps/mig-minors")
+DEVICES = Path("/proc/devices")
+_CAPABILITIES = "nvidia-caps"
 
 
 class MigNvml:
@@ -69,6 +79,36 @@ class MigNvml:
         """Return where an instance is."""
         return await self._nvml.call(_address, mig_uuid)
 
+    async def granted(self, uuids: Sequence[str], policy: GrantPolicy) -> tuple[GrantedInstance, ...]:
+        """
+        Return the instances *uuids* with what *policy* gives of them.
+
+        Raises:
+            CapabilityError: the driver does not list an instance's device files.
+        """
+        if not needs_address(policy):
+            return tuple(GrantedInstance(uuid) for uuid in uuids)
+        return tuple([await self._granted(uuid, policy) for uuid in uuids])
+
+    async def _granted(self, uuid: str, policy: GrantPolicy) -> GrantedInstance:
+        address = await self.address(uuid)
+        if policy.minors is None:
+            return GrantedInstance(uuid, str(address))
+        return GrantedInstance(uuid, str(address), (f"/dev/nvidia{address.gpu_minor}", *await _capabilities(address)))
+
+    async def capabilities(self, mig_uuid: str) -> dict[str, int]:
+        """
+        Return the minor number of each capability of an instance, by the path of its device file.
+
+        Raises:
+            CapabilityError: the driver does not list them.
+        """
+        return await _capabilities(await self.address(mig_uuid))
+
+    def clients(self) -> str:
+        """Return the other processes that have the driver open, as far as they are seen; empty if none is."""
+        return ", ".join(driver_clients())
+
     async def switch_on(self, gpu_uuid: str) -> MigMode:
         """Switch MIG on, and return the mode of the GPU afterwards: it may wait for a reset."""
         return await self._nvml.call(_switch_on, gpu_uuid, seconds=OPEN_SECONDS)
@@ -84,6 +124,32 @@ class MigNvml:
     async def destroy(self, gpu_uuid: str, gpu_instance_id: int) -> None:
         """Destroy a GPU instance and its compute instances; it may be gone already."""
         await self._nvml.call(_destroy_by_id, gpu_uuid, gpu_instance_id, seconds=CREATE_SECONDS)
+
+
+def read_minors() -> dict[str, int]:
+    """
+    Return the minor number of each capability.
+
+    Raises:
+        CapabilityError: the driver does not list them.
+    """
+    try:
+        return decode_minors(MINORS.read_text(encoding="ascii", errors="replace"))
+    except OSError as error:
+        raise CapabilityError(f"{MINORS} cannot be read: {error.strerror}") from error
+
+
+def read_major() -> int | None:
+    """Return the major number of the capabilities' device files; None if the kernel has none."""
+    try:
+        rows = [line.split() for line in DEVICES.read_text(encoding="ascii", errors="replace").splitlines()]
+    except OSError:
+        return None
+    return next((int(row[0]) for row in rows if len(row) == 2 and row[1] == _CAPABILITIES and row[0].isdecimal()), None)
+
+
+async def _capabilities(address: Address) -> dict[str, int]:
+    return capability_files(address, await asyncio.to_thread(read_minors))
 
 
 def _read_gpus() -> tuple[Gpu, ...]:

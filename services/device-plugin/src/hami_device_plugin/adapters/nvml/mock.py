@@ -14,7 +14,7 @@ from typing import Any
 
 import pynvml
 
-from hami_device_plugin.decide.hardware.mock import MockDevice
+from hami_device_plugin.decide.probe.mock import MockDevice
 
 DRIVER_VERSION = "mock"
 

@@ -3,7 +3,7 @@ Where a MIG instance is: the numbers by which NVIDIA's tools name it, and the de
 
 A container uses an instance by three device files: that of the GPU, and one each for the GPU instance and the compute
 instance, which the driver calls capabilities. The driver lists their minor numbers.
-Neighbours: `nvml.mig` reads the address, `mig_capabilities` the driver's list, `serve.mig.locate` uses both.
+Neighbours: `nvml.mig` reads the address and the driver's list.
 Sources: https://docs.nvidia.com/datacenter/tesla/mig-user-guide/ ("Device Nodes and Capabilities"),
 https://github.com/NVIDIA/nvidia-container-toolkit/blob/v1.20.1/internal/nvcaps/nvcaps.go,
 https://github.com/NVIDIA/nvidia-container-toolkit/blob/v1.20.1/pkg/nvcdi/namer.go

@@ -2,24 +2,24 @@
 Read which MIG instances the Pods of this Node were promised, and what the plugin writes to that.
 
 The scheduler promises a GPU, a profile and a placement. The plugin adds which instance it became.
-Neighbours: `decide.pods` reads the Pod, `hamicommon.wire.mig.allocations` the annotation.
+Neighbours: `allocate.pods` reads the Pod, `hamicommon.wire.mig.allocations` the annotation.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/nvidia/mig_allocations.go
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from hami_device_plugin.decide.allocate.pods import AllocationError
 from hami_device_plugin.decide.mig.geometry import overlap
 from hami_device_plugin.decide.mig.journal import Entry, Owner
-from hami_device_plugin.decide.pods import AllocationError, Pod, assign
 from hamicommon.model import ContainerShares, MigAllocation, PodShares
+from hamicommon.pod.reading import Pod
+from hamicommon.vendors import nvidia
 from hamicommon.wire import keys
 from hamicommon.wire.errors import DecodeError
 from hamicommon.wire.mig.allocations import decode_mig_allocations, encode_mig_allocations
 from hamicommon.wire.pod_devices import decode_pod_devices
-
-_ENDED_PHASES = frozenset({"Succeeded", "Failed"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +50,6 @@ def owner_of(pod: Pod) -> Owner:
     return Owner(pod.uid, pod.namespace, pod.name)
 
 
-def is_ended(pod: Pod) -> bool:
-    """Return whether no container of *pod* runs or will run."""
-    return pod.phase in _ENDED_PHASES
-
-
 def read_claims(pods: Iterable[Pod], allocated_key: str) -> Claims:
     """Return what *pods*, all on this Node, were promised; *allocated_key* is the annotation of their shares."""
     promised: list[Claim] = []
@@ -62,18 +57,18 @@ def read_claims(pods: Iterable[Pod], allocated_key: str) -> Claims:
     users: dict[str, frozenset[str]] = {}
     unclear: dict[str, str] = {}
     for pod in pods:
-        if is_ended(pod):
+        if pod.has_ended:
             continue
         uids.add(pod.uid)
-        held = Counter(share.uuid for shares in _shares(pod, allocated_key) for share in shares)
+        granted_of = Counter(share.uuid for shares in _shares(pod, allocated_key) for share in shares)
         allocations, problem = _allocations(pod)
         placed = Counter(allocation.gpu_uuid for allocation in allocations)
-        if held or placed:
+        if granted_of or placed:
             granted.add(pod.uid)
         promised += (Claim(owner_of(pod), allocation) for allocation in allocations)
-        for uuid in held.keys() | placed.keys():
+        for uuid in granted_of.keys() | placed.keys():
             users[uuid] = users.get(uuid, frozenset()) | {str(pod)}
-        for uuid, count in held.items():
+        for uuid, count in granted_of.items():
             if placed[uuid] < count:
                 unclear[uuid] = f"Pod {pod} holds {count} shares of it, {problem or f'{placed[uuid]} with a placement'}"
     return Claims(tuple(promised), frozenset(uids), frozenset(granted), users, unclear)
@@ -90,7 +85,7 @@ def reservations(pod: Pod, container: str, shares: ContainerShares, allocated_ke
     allocations, problem = _allocations(pod)
     if problem:
         raise AllocationError(f"{where} {problem}")
-    index = _written_index(pod, container, _shares(pod, allocated_key))
+    index = _written_index(pod, container, _shares(pod, allocated_key), allocated_key)
     mine = sorted((found for found in allocations if found.container_index == index), key=lambda one: one.device_index)
     if [found.gpu_uuid for found in mine] != [share.uuid for share in shares]:
         raise AllocationError(
@@ -162,14 +157,12 @@ def _shares(pod: Pod, allocated_key: str) -> PodShares:
         return ()
 
 
-def _written_index(pod: Pod, container: str, written: PodShares) -> int:
+def _written_index(pod: Pod, container: str, written: PodShares, allocated_key: str) -> int:
     """
     Return the index by which the writer of the shares means *container*; -1 if it has none.
 
-    It is the container's place in the Pod, unless the writer left out empty lists: its placements then count the lists
-    that it wrote.
+    Placements are counted as the lists of shares are.
     """
-    placed: Sequence[ContainerShares] = assign(written, pod.containers)
-    holders = [found.name for found, shares in zip(pod.containers, placed, strict=True) if shares]
-    lists = [index for index, shares in enumerate(written) if shares]
-    return lists[holders.index(container)] if container in holders and len(lists) == len(holders) else -1
+    owners = pod.assigned(written, allocated_key, nvidia.KEY).owners
+    places = [place for place, owner in owners.items() if pod.containers[owner].name == container]
+    return places[0] if len(places) == 1 else -1

@@ -1,7 +1,7 @@
 """
 One GPU as the driver describes it for MIG: its mode, profiles, instances and processes.
 
-Neighbours: `nvml_mig` reads these values, every other module of this room decides on them.
+Neighbours: `nvml.mig` reads these values, every other module of this room decides on them.
 Source: https://docs.nvidia.com/datacenter/tesla/mig-user-guide/
 """
 

@@ -2,15 +2,13 @@
 Decide what a container gets with its MIG instances: the instances themselves, as HAMi does.
 
 The driver limits an instance, so there is no limit, no library and no directory for its usage.
-Neighbours: `decide.allocation` is for shares.
+Neighbours: `allocate.allocation` is for shares.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hami_device_plugin.decide.allocation import (
-    ENVVAR,
-    VOLUME_MOUNTS,
+from hami_device_plugin.decide.allocate.allocation import (
     Grant,
     GrantPolicy,
     device_nodes,
@@ -18,6 +16,7 @@ from hami_device_plugin.decide.allocation import (
     list_environment,
     volume_mounts,
 )
+from hami_device_plugin.decide.probe.strategy import ENVVAR, VOLUME_MOUNTS
 
 
 @dataclass(frozen=True, slots=True)

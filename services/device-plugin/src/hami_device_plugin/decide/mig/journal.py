@@ -1,5 +1,5 @@
 """
-The journal: which MIG instances this plugin creates, holds and destroys, and for which Pod.
+The journal: which MIG instances this plugin creates, has and destroys, and for which Pod.
 
 It is written before the driver is asked, so a process that ends at any instruction leaves the intention. Instances do
 not survive a reboot, so a journal names its boot, and one of an earlier boot says nothing.

@@ -1,6 +1,7 @@
 """
 Decide what a Node in mode `mig` offers of each GPU: the profiles of the allowlist, with the driver's numbers.
 
+Counts for the metrics what is offered and what there is.
 Neighbours: `geometry` has the driver's profiles, `hamicommon.wire.node_devices` writes the result.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/docs/develop/mig-dynamic-deallocate.md
 """
@@ -8,11 +9,13 @@ Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/docs/develop/mig-dynam
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hami_device_plugin.decide.mig.geometry import Gpu, overlap, profile_named
+from hami_device_plugin.decide.mig.geometry import Gpu, overlap, profile_named, slices_of
+from hami_device_plugin.decide.mig.journal import Journal, State
 from hamicommon.model import Device, MigPlacement, MigProfile
 from hamicommon.vendors.nvidia import MigProfileRule
 
-MODE = "mig"
+OFFERED = "offered"
+"""In the metrics, besides the states of the journal: how many places the Node offers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,3 +64,25 @@ def with_offers(devices: Sequence[Device], offers: Mapping[str, Offer]) -> tuple
         for device in devices
         if (found := offers.get(device.id)) is not None and found.profiles
     )
+
+
+def counts(offers: Mapping[str, Offer], journal: Journal) -> dict[tuple[str, str, str], int]:
+    """
+    Return how many instances of *journal* there are by GPU, profile and state, and how many of *offers* there can be.
+
+    An offered profile has every state. A Pod's author may spell the profile of an instance in any way that means the
+    same slices, so an instance counts under the name that the Node offers, else under its slices.
+    """
+    found: dict[tuple[str, str, str], int] = {}
+    names: dict[tuple[str, int | None], str] = {}
+    for uuid, offered in offers.items():
+        for profile in offered.profiles:
+            found[uuid, profile.name, OFFERED] = len(profile.placements)
+            names[uuid, slices_of(profile.name)] = profile.name
+            found |= {(uuid, profile.name, state.value): 0 for state in State}
+    for entry in journal:
+        slices = slices_of(entry.profile)
+        name = names.get((entry.gpu_uuid, slices), f"{slices}g")
+        key = (entry.gpu_uuid, name, entry.state.value)
+        found[key] = found.get(key, 0) + 1
+    return found

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hami_device_plugin.decide.mig.claims import Claim, Claims
-from hami_device_plugin.decide.mig.geometry import Gpu, Instance, at, overlap, profile_named, shown
+from hami_device_plugin.decide.mig.geometry import Gpu, Instance, overlap, profile_named, shown
 from hami_device_plugin.decide.mig.journal import Entry, Journal, State
 from hamicommon.model import MigPlacement
 
@@ -98,15 +98,18 @@ def identified(entry: Entry, found: Instance) -> Entry:
 
 def is_instance_of(entry: Entry, found: Instance, gpu: Gpu) -> bool:
     """Return whether *found* on *gpu* is exactly the live instance that *entry* describes."""
-    profile = profile_named(gpu, entry.profile)
     return (
-        profile is not None
-        and found.profile_id == profile.id
-        and found.placement == entry.placement
+        _is_where_promised(entry, found, gpu)
         and found.id == entry.gpu_instance_id
         and found.compute_ids == (entry.compute_instance_id,)
         and found.mig_uuid == entry.mig_uuid
     )
+
+
+def _is_where_promised(entry: Entry, found: Instance, gpu: Gpu) -> bool:
+    """Return whether *found* on *gpu* has the profile and the placement of *entry*."""
+    profile = profile_named(gpu, entry.profile)
+    return profile is not None and found.profile_id == profile.id and found.placement == entry.placement
 
 
 def _found(entry: Entry, gpu: Gpu) -> tuple[Instance | None, str]:
@@ -116,29 +119,16 @@ def _found(entry: Entry, gpu: Gpu) -> tuple[Instance | None, str]:
     same = next((found for found in gpu.instances if found.id == entry.gpu_instance_id), None)
     if same is None:
         return None, "it is gone" if entry.state is State.LIVE else "it is destroyed"
-    if is_instance_of(entry, same, gpu) or (entry.state is State.DESTROYING and _is_half_destroyed(entry, same, gpu)):
+    is_half_destroyed = entry.state is State.DESTROYING and not same.compute_ids
+    if is_instance_of(entry, same, gpu) or (is_half_destroyed and _is_where_promised(entry, same, gpu)):
         return same, ""
     return None, f"GPU instance {same.id} is now another one ({same.mig_uuid} at {shown(same.placement)}), left alone"
 
 
 def _created(entry: Entry, gpu: Gpu) -> Instance | None:
     """Return the instance that was created for an unfinished *entry*; None if the driver had not done it."""
-    profile = profile_named(gpu, entry.profile)
     new = (found for found in gpu.instances if found.id not in entry.before)
-    return next(
-        (found for found in new if profile and found.profile_id == profile.id and found.placement == entry.placement),
-        None,
-    )
-
-
-def _is_half_destroyed(entry: Entry, found: Instance, gpu: Gpu) -> bool:
-    profile = profile_named(gpu, entry.profile)
-    return (
-        profile is not None
-        and found.profile_id == profile.id
-        and found.placement == entry.placement
-        and not found.compute_ids
-    )
+    return next((found for found in new if _is_where_promised(entry, found, gpu)), None)
 
 
 def _reason_to_destroy(entry: Entry, claims: Claims) -> str | None:
@@ -211,9 +201,6 @@ def _adoption(by: Sequence[Claim], gpu: Gpu, live: Instance, journal: Iterable[E
             f"Pod {claim.owner} was promised {entry.profile} at {shown(entry.placement)} as GPU instance "
             f"{entry.gpu_instance_id}, it is GPU instance {live.id} at {shown(live.placement)}"
         )
-    other = next((found for found in journal if found.gpu_uuid == gpu.uuid and _covers(found, live)), None)
+    beside = (found for found in journal if found.gpu_uuid == gpu.uuid)
+    other = next((found for found in beside if overlap(found.placement, live.placement)), None)
     return (None, f"{described(other)} has the same place") if other else (entry, "")
-
-
-def _covers(entry: Entry, live: Instance) -> bool:
-    return bool(at(entry.placement, (live,)))

@@ -10,12 +10,12 @@ Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device-plugin/nvid
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from hami_device_plugin.decide.allocate.owner import Allocated
 from hami_device_plugin.decide.mig.claims import Claims
 from hami_device_plugin.decide.mig.geometry import Gpu, Instance, MigMode
 from hami_device_plugin.decide.mig.journal import Journal
 from hami_device_plugin.decide.mig.offer import rule_for
 from hami_device_plugin.decide.mig.repair import UNREADABLE_CHECKPOINT, foreign_instances
-from hami_device_plugin.decide.owner import Entry
 from hamicommon.vendors.nvidia import MigProfileRule
 
 
@@ -53,8 +53,8 @@ def preparation(
     return Preparation(clear=() if in_use or _has_pods(gpu, journal, claims) else leftovers)
 
 
-def other_devices(entries: Iterable[Entry], claims: Claims) -> frozenset[str]:
-    """Return the device IDs in the kubelet's checkpoint *entries* that living Pods hold without HAMi's shares."""
+def other_devices(entries: Iterable[Allocated], claims: Claims) -> frozenset[str]:
+    """Return the device IDs in the kubelet's checkpoint *entries* that living Pods have without HAMi's shares."""
     others = claims.pod_uids - claims.granted_uids
     return frozenset(device for entry in entries if entry.pod_uid in others for device in entry.replicas)
 
@@ -86,5 +86,5 @@ def _others(gpu: Gpu, claims: Claims, allocated: Collection[str] | None) -> str 
     if allocated is None:
         return UNREADABLE_CHECKPOINT
     uuids = {gpu.uuid, *(found.mig_uuid for found in gpu.instances if found.mig_uuid)}
-    held = sorted(device for device in allocated if any(device.startswith(uuid) for uuid in uuids))
-    return f"the kubelet gave {held[0]} to a container" if held else None
+    given = sorted(device for device in allocated if any(device.startswith(uuid) for uuid in uuids))
+    return f"the kubelet gave {given[0]} to a container" if given else None

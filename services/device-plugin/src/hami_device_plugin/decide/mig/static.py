@@ -4,14 +4,15 @@ Decide what a Node offers by a MIG strategy: the instances that an administrator
 `none` offers whole GPUs, as if there were no instances. `single` offers instances of one size under the Node's usual
 resource. `mixed` offers each size as `nvidia.com/mig-<profile>`, and GPUs without MIG under the usual resource.
 Each instance is for one container. It is limited by the driver, so nothing is preloaded.
-Neighbours: `nvml_mig` reads the instances.
+Neighbours: `nvml.mig` reads the instances.
 Source: https://github.com/NVIDIA/k8s-device-plugin/blob/v0.19.3/README.md (MIG_STRATEGY),
 https://github.com/NVIDIA/go-nvlib/blob/v0.9.0/pkg/nvlib/device/mig_profile.go (the names of profiles)
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from hami_device_plugin.decide.inventory import SharingPolicy
 from hami_device_plugin.decide.mig.geometry import Gpu, MigMode
 from hamicommon.errors import HamiError
 
@@ -22,7 +23,7 @@ _MEMORY_PARTS = 8
 _GIB = 2**30
 
 
-class StrategyError(HamiError):
+class MigStrategyError(HamiError):
     """The instances of this Node do not suit the MIG strategy."""
 
 
@@ -56,25 +57,21 @@ class StaticOffer:
 
 
 def static_offer(
-    strategy: str,
-    gpus: Iterable[Gpu],
-    devices: Iterable[MigDevice],
-    excluded_uuids: Collection[str] = (),
-    excluded_indices: Collection[int] = (),
+    strategy: str, gpus: Iterable[Gpu], devices: Iterable[MigDevice], policy: SharingPolicy
 ) -> StaticOffer:
     """
     Return what *strategy*, `single` or `mixed`, offers of *gpus* and *devices*, the instances on them.
 
-    An excluded UUID is that of a GPU or of an instance, an excluded index that of a GPU.
+    A UUID that *policy* excludes is that of a GPU or of an instance, an excluded index that of a GPU.
 
     Raises:
-        StrategyError: `single`, and the instances differ, or there are GPUs with and without MIG or instances.
+        MigStrategyError: `single`, and the instances differ, or there are GPUs with and without MIG or instances.
     """
-    offered = [gpu for gpu in gpus if gpu.uuid not in excluded_uuids and gpu.index not in excluded_indices]
+    offered = [gpu for gpu in gpus if not policy.excludes(gpu.uuid, gpu.index)]
     cut = [gpu for gpu in offered if gpu.mode in (MigMode.ON, MigMode.TURNING_OFF)]
     whole = frozenset(gpu.uuid for gpu in offered if gpu not in cut)
     parents = {gpu.uuid for gpu in cut}
-    found = [one for one in devices if one.gpu_uuid in parents and one.uuid not in excluded_uuids]
+    found = [one for one in devices if one.gpu_uuid in parents and one.uuid not in policy.excluded_uuids]
     empty = [gpu for gpu in cut if gpu.uuid not in {one.gpu_uuid for one in found}]
     if strategy == SINGLE:
         _check_single(cut, whole, found, empty)
@@ -119,7 +116,7 @@ def _check_single(cut: Sequence[Gpu], whole: frozenset[str], found: Sequence[Mig
         problem = f"the instances have different sizes: {', '.join(profiles)}"
     else:
         return
-    raise StrategyError(
+    raise MigStrategyError(
         f"--mig-strategy {SINGLE} needs instances of one size on every GPU, but {problem}; change the instances, or "
         f"use --mig-strategy {MIXED}"
     )

@@ -31,13 +31,13 @@ class Replica:
 
 
 def replicas(
-    devices: Sequence[Device], policy: SharingPolicy, held: Collection[str] = frozenset()
+    devices: Sequence[Device], policy: SharingPolicy, in_use: Collection[str] = frozenset()
 ) -> tuple[Replica, ...]:
     """
     Return the kubelet's list, one ID for each replica of each device.
 
-    A Pod's replica keeps the spelling in which it is *held*. After a reboot the kubelet rejects Pods whose IDs are not
-    in the list, and it would count a replica under another spelling as free.
+    A replica *in_use* by a Pod keeps its spelling. After a reboot the kubelet rejects Pods whose IDs are not in the
+    list, and it would count a replica under another spelling as free.
 
     >>> gpu = Device(id="GPU-a", count=2, memory_mib=1, core_percent=100, type="NVIDIA T4")
     >>> [replica.id for replica in replicas([gpu], SharingPolicy(split_count=2))]
@@ -47,7 +47,7 @@ def replicas(
     """
     return tuple(
         Replica(
-            device.id if is_instance(device.id) else _spelled(device.id, number, policy.spelling, held),
+            device.id if is_instance(device.id) else _spelled(device.id, number, policy.spelling, in_use),
             device.healthy,
             device.numa if policy.is_numa_reported else None,
         )
@@ -73,7 +73,7 @@ def device_of_replica(replica_id: str) -> str:
     return uuid if uuid.count("-") == UUID_DASHES and number.isascii() and number.isdigit() else replica_id
 
 
-def _spelled(uuid: str, number: int, spelling: str, held: Collection[str]) -> str:
+def _spelled(uuid: str, number: int, spelling: str, in_use: Collection[str]) -> str:
     spelled = {name: f"{uuid}{separator}{number}" for name, separator in SEPARATORS.items()}
     wanted = spelled.pop(spelling)
-    return wanted if wanted in held else next((other for other in spelled.values() if other in held), wanted)
+    return wanted if wanted in in_use else next((other for other in spelled.values() if other in in_use), wanted)

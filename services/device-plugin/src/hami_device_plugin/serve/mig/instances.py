@@ -5,37 +5,37 @@ Owns the journal and every change of an instance. The journal is written before 
 finishes or undoes what this one began. One change at a time: `decide.mig` decides from the journal, the driver and the
 Pods as they are at that moment.
 Must never destroy an instance of a Pod that has not ended; the API server is asked again before each.
-Neighbours: `identity` asks for a container's instances, `session` offers what the GPUs offer.
+Neighbours: `serve.allocate` asks for a container's instances, `probe.devices` offers what the GPUs offer.
 """
 
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from hami_device_plugin.decide.allocation import GrantPolicy
+from hami_device_plugin.adapters.mig_journal import JournalFile
+from hami_device_plugin.adapters.nvml.mig import MigNvml
+from hami_device_plugin.decide.allocate.owner import Allocated
+from hami_device_plugin.decide.allocate.pods import AllocationError
+from hami_device_plugin.decide.inventory import SharingPolicy
 from hami_device_plugin.decide.mig.claims import Claim, Claims, owner_of, read_claims, reservations, with_identities
 from hami_device_plugin.decide.mig.geometry import Gpu, GpuProfile, Instance, MigMode
-from hami_device_plugin.decide.mig.grant import GrantedInstance
-from hami_device_plugin.decide.mig.journal import Entry, Journal, Owner, State, with_entry, without
+from hami_device_plugin.decide.mig.journal import Entry, Journal, State, with_entry, without
 from hami_device_plugin.decide.mig.offer import Offer, offer
 from hami_device_plugin.decide.mig.realize import CreationError, PlacementError, realize
 from hami_device_plugin.decide.mig.repair import blocked_placements, described, identified, repair
-from hami_device_plugin.decide.mig.startup import Preparation, other_devices, preparation
-from hami_device_plugin.decide.owner import Entry as Allocated
-from hami_device_plugin.decide.pods import AllocationError, Pod
+from hami_device_plugin.decide.mig.startup import other_devices, preparation
+from hami_device_plugin.serve.context import Context
 from hami_device_plugin.serve.mig.reports import MigReports
 from hamicommon.errors import HamiError
 from hamicommon.model import ContainerShares, MigPlacement
+from hamicommon.pod.reading import Pod
 from hamicommon.vendors.nvidia import MigProfileRule
 from hamicommon.wire import keys
 
-Instances = Callable[[Pod, str, ContainerShares], Awaitable[Sequence[str]]]
-"""Returns the UUIDs of a container's MIG instances, one for each of its shares."""
-Granted = Callable[[Sequence[str], GrantPolicy], Awaitable[Sequence[GrantedInstance]]]
-"""Returns the instances of some UUIDs, with what a policy gives of them."""
 REPAIR_SECONDS = 5.0
 """HAMi's own pause between two checks for ended Pods."""
 PREPARE_SECONDS = 30.0
@@ -45,11 +45,21 @@ ALONE_PAUSE_SECONDS = 0.5
 ASK_AGAIN_SECONDS = 600.0
 
 
+class Instances(Protocol):
+    """What turns a container's shares into MIG instances."""
+
+    async def realized(self, pod: Pod, container: str, shares: ContainerShares) -> Sequence[str]:
+        """Return the UUIDs of the instances of *container*, one for each of *shares*."""
+
+
 class MigDriver(Protocol):
     """What the driver does; every method raises `HamiError` if it fails."""
 
     async def read_gpus(self) -> tuple[Gpu, ...]:
         """Return every GPU that answers."""
+
+    def clients(self) -> str:
+        """Name the other processes that have the driver open, as far as they are seen."""
 
     async def switch_on(self, gpu_uuid: str) -> MigMode:
         """Switch MIG on, and return the mode afterwards."""
@@ -71,22 +81,59 @@ class JournalStore(Protocol):
         """Replace it."""
 
 
-@dataclass(frozen=True, slots=True)
-class MigAccess:
-    """What is read and written besides the driver and the journal; each function raises `HamiError` if it fails."""
+class MigPods(Protocol):
+    """The Pods of the Node and its annotations at the API server; every method raises `HamiError` if it fails."""
 
-    pods: Callable[[], Iterable[Pod]]
-    """Returns every Pod bound to this Node, as last seen."""
-    has_ended: Callable[[Owner], Awaitable[bool]]
-    """Asks the API server whether a Pod is gone or has ended."""
-    annotate: Callable[[Pod, Callable[[str], str]], Awaitable[None]]
-    """Applies a function to a Pod's MIG annotation, on the version that was read."""
-    allocated: Callable[[], Sequence[Allocated]]
-    """Reads the kubelet's checkpoint."""
-    announce: Callable[[str | None], Awaitable[None]]
-    """Tells the Node's other NVML clients why they must let go of the driver; None: they need not any more."""
-    clients: Callable[[], str]
-    """Names the other processes that hold the driver, as far as they are seen."""
+    @property
+    def pods(self) -> Mapping[str, Pod]:
+        """Every Pod bound to this Node, as last seen, by UID."""
+
+    async def has_ended(self, uid: str, namespace: str, name: str) -> bool:
+        """Ask the API server whether a Pod is gone or has ended."""
+
+    async def change_mig_allocations(self, pod: Pod, change: Callable[[str], str]) -> None:
+        """Apply *change* to the MIG annotation of *pod*, on the version that was read."""
+
+    async def announce_mig_change(self, reason: str | None) -> None:
+        """Tell the Node's other NVML clients why they must let go of the driver; None: they need not any more."""
+
+
+class Allocations(Protocol):
+    """What the kubelet has given to containers."""
+
+    def entries(self) -> Sequence[Allocated]:
+        """Return it. Raises: HamiError."""
+
+
+@dataclass(frozen=True, slots=True)
+class MigPolicy:
+    """Which instances there may be."""
+
+    rules: Sequence[MigProfileRule]
+    """The allowlist."""
+    allocated_key: str
+    """The annotation of a Pod's shares."""
+    sharing: SharingPolicy
+    """It names the GPUs that are left out."""
+
+
+@contextmanager
+def open_instances(context: Context) -> Iterator["MigInstances"]:
+    """
+    Lock the Node's journal for a block, and yield its instances.
+
+    Raises:
+        JournalError: another process has it, or it cannot be read.
+    """
+    config = context.config
+    journal = JournalFile(config.vgpu_directory)
+    reports = MigReports(context.metrics, context.view.report)
+    policy = MigPolicy(config.mig_rules, context.vendor.allocated_key, config.sharing)
+    try:
+        yield MigInstances(MigNvml(context.nvml), journal, context.view, context.checkpoint, reports, policy)
+    finally:
+        reports.hide()
+        journal.close()
 
 
 class MigInstances:
@@ -96,21 +143,18 @@ class MigInstances:
         self,
         driver: MigDriver,
         store: JournalStore,
-        access: MigAccess,
+        api: MigPods,
+        allocations: Allocations,
         reports: MigReports,
-        *,
-        rules: Sequence[MigProfileRule],
-        allocated_key: str,
-        is_excluded: Callable[[Gpu], bool],
+        policy: MigPolicy,
     ) -> None:
-        """Manage by *rules*, the allowlist; *allocated_key* is the annotation of a Pod's shares."""
+        """Manage the instances by *policy*."""
         self._driver = driver
         self._store = store
-        self._access = access
+        self._api = api
+        self._allocations = allocations
         self._reports = reports
-        self._rules = rules
-        self._allocated_key = allocated_key
-        self._is_excluded = is_excluded
+        self._policy = policy
         self._journal: Journal = store.read()
         self._one_at_a_time = asyncio.Lock()
         self._asked_at: dict[str, float] = {}
@@ -129,12 +173,12 @@ class MigInstances:
         """
         async with self._one_at_a_time:
             # A process that was killed while it switched a GPU may have left its announcement.
-            await self._access.announce(None)
+            await self._api.announce_mig_change(None)
             gpus = await self._repaired()
             ready: dict[str, Gpu] = {}
             problems: dict[str, str] = {}
             for gpu in gpus.values():
-                if self._is_excluded(gpu):
+                if self._policy.sharing.excludes(gpu.uuid, gpu.index):
                     continue
                 problem = await self._made_ready(gpu)
                 if problem is None:
@@ -144,7 +188,7 @@ class MigInstances:
             gpus = await self._gpus()
             claims = self._claims()
             offers = {
-                uuid: offer(gpus[uuid], self._rules, blocked_placements(gpus[uuid], self._journal, claims))
+                uuid: offer(gpus[uuid], self._policy.rules, blocked_placements(gpus[uuid], self._journal, claims))
                 for uuid in ready
                 if uuid in gpus
             }
@@ -173,7 +217,7 @@ class MigInstances:
             raise
 
     async def _realized(self, pod: Pod, container: str, shares: ContainerShares) -> tuple[str, ...]:
-        wanted = reservations(pod, container, shares, self._allocated_key)
+        wanted = reservations(pod, container, shares, self._policy.allocated_key)
         async with self._one_at_a_time:
             created: list[Entry] = []
             entries: list[Entry] = []
@@ -192,7 +236,8 @@ class MigInstances:
                     created.append(entry)
                     entries.append(entry)
             except HamiError:
-                await self._undo(created)
+                for entry in reversed(created):
+                    await self._try_to_destroy(entry, "another instance of its container cannot be created")
                 raise
             named = {
                 (allocation.container_index, allocation.device_index): entry
@@ -200,7 +245,7 @@ class MigInstances:
             }
             text = pod.annotations.get(keys.MIG_ALLOCATIONS, "")
             if with_identities(text, named) != text:
-                await self._access.annotate(pod, lambda found: with_identities(found, named))
+                await self._api.change_mig_allocations(pod, lambda found: with_identities(found, named))
         return tuple(str(entry.mig_uuid) for entry in entries)
 
     async def keep(self, report_change: Callable[[], None]) -> None:
@@ -231,20 +276,22 @@ class MigInstances:
         plan = repair(self._journal, gpus, claims, self._allocated(claims))
         for entry in plan.adopt:
             self._write(with_entry(self._journal, entry))
-            self._reports.adopted(entry)
+            self._reports.changed("adopt", described(entry))
         for entry, reason in plan.forget:
             self._write(without(self._journal, entry))
-            self._reports.forgot(entry, reason)
+            self._reports.changed("forget", described(entry), reason)
         has_changed = False
         for entry, reason in plan.destroy:
-            if entry.state is not State.LIVE or await self._access.has_ended(entry.owner):
+            owner = entry.owner
+            if entry.state is not State.LIVE or await self._api.has_ended(owner.uid, owner.namespace, owner.name):
                 has_changed |= await self._try_to_destroy(entry, reason)
         self._reports.left_alone(plan.problems)
         return await self._gpus() if has_changed else gpus
 
     async def _made_ready(self, gpu: Gpu) -> str | None:
         """Make *gpu* ready, and return why it is not; None if it is."""
-        plan = self._preparation(gpu)
+        claims = self._claims()
+        plan = preparation(gpu, self._policy.rules, self._journal, claims, self._allocated(claims))
         if plan.problem is not None:
             return plan.problem
         try:
@@ -252,7 +299,7 @@ class MigInstances:
                 return await self._switch_on(gpu)
             for instance in plan.clear:
                 await self._driver.destroy(gpu.uuid, instance.id)
-                self._reports.cleared(gpu, instance.mig_uuid)
+                self._reports.changed("clear", f"{instance.mig_uuid} of {gpu}")
         except HamiError as error:
             self._reports.failed("switch-on" if plan.switch_on else "clear")
             return str(error)
@@ -271,14 +318,14 @@ class MigInstances:
         self._reports.failed("switch-on", is_refused=True)
         return (
             f"MIG is {mode.value}, or once no other program holds the driver "
-            f"({self._access.clients() or 'such as DCGM, nvidia-persistenced or another monitor'}); "
+            f"({self._driver.clients() or 'such as DCGM, nvidia-persistenced or another monitor'}); "
             f"to reset it: nvidia-smi --gpu-reset -i {gpu.index}"
         )
 
     async def _switch_on_alone(self, gpu: Gpu) -> MigMode:
         """Ask the monitor to let go of the driver while this switches MIG on, and return the mode then."""
         mode = MigMode.TURNING_ON
-        await self._access.announce(f"switching MIG on for {gpu}")
+        await self._api.announce_mig_change(f"switching MIG on for {gpu}")
         try:
             async with asyncio.timeout(ALONE_SECONDS):
                 while mode is not MigMode.ON:
@@ -287,17 +334,13 @@ class MigInstances:
         except TimeoutError:
             pass
         finally:
-            await self._access.announce(None)
+            await self._api.announce_mig_change(None)
         return mode
-
-    def _preparation(self, gpu: Gpu) -> Preparation:
-        claims = self._claims()
-        return preparation(gpu, self._rules, self._journal, claims, self._allocated(claims))
 
     def _allocated(self, claims: Claims) -> frozenset[str] | None:
         """Return the device IDs that the kubelet gave to other containers; None if that is unknown."""
         try:
-            return other_devices(self._access.allocated(), claims)
+            return other_devices(self._allocations.entries(), claims)
         except HamiError:
             return None
 
@@ -320,7 +363,7 @@ class MigInstances:
             raise CreationError(f"{described(entry)} cannot be created: {error}") from error
         entry = replace(identified(entry, found), state=State.LIVE)
         self._write(with_entry(self._journal, entry))
-        self._reports.created(entry)
+        self._reports.changed("create", described(entry))
         return entry
 
     async def _destroy(self, entry: Entry, reason: str) -> None:
@@ -328,7 +371,7 @@ class MigInstances:
         self._write(with_entry(self._journal, replace(entry, state=State.DESTROYING)))
         await self._driver.destroy(entry.gpu_uuid, entry.gpu_instance_id)
         self._write(without(self._journal, entry))
-        self._reports.destroyed(entry, reason)
+        self._reports.changed("destroy", described(entry), reason)
 
     async def _try_to_destroy(self, entry: Entry, reason: str) -> bool:
         """Destroy, and return True; an error of the driver is reported, and the next repair tries again."""
@@ -339,15 +382,11 @@ class MigInstances:
             return False
         return True
 
-    async def _undo(self, created: Sequence[Entry]) -> None:
-        for entry in reversed(created):
-            await self._try_to_destroy(entry, "another instance of its container cannot be created")
-
     async def _gpus(self) -> dict[str, Gpu]:
         return {gpu.uuid: gpu for gpu in await self._driver.read_gpus()}
 
     def _claims(self) -> Claims:
-        return read_claims(self._access.pods(), self._allocated_key)
+        return read_claims(list(self._api.pods.values()), self._policy.allocated_key)
 
     def _write(self, journal: Journal) -> None:
         self._store.write(journal)

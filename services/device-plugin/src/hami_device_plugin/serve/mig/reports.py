@@ -3,7 +3,7 @@ Show an operator what becomes of this Node's MIG instances: metrics, log lines a
 
 A problem that lasts is logged and sent once, however often it is found. What the kubelet's own Event shows on a Pod, a
 container that cannot start, is an Event of the Node too, because its cause is there.
-Neighbours: `instances` reports, `decide.mig.count` counts.
+Neighbours: `instances` reports, `decide.mig.offer` counts.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,10 +11,9 @@ from typing import Protocol
 
 import structlog
 
-from hami_device_plugin.decide.mig.count import counts
 from hami_device_plugin.decide.mig.geometry import Gpu
 from hami_device_plugin.decide.mig.journal import Entry, Journal
-from hami_device_plugin.decide.mig.offer import Offer
+from hami_device_plugin.decide.mig.offer import Offer, counts
 from hami_device_plugin.decide.mig.repair import described
 from hami_device_plugin.metrics import Metrics
 from hamicommon.errors import HamiError
@@ -23,6 +22,14 @@ NOT_READY = "MIGNotReady"
 SWITCHED_ON = "MIGSwitchedOn"
 NOT_CREATED = "MIGInstanceNotCreated"
 NOT_DESTROYED = "MIGInstanceNotDestroyed"
+
+_DONE = {
+    "create": "Created a MIG instance",
+    "adopt": "Adopted a MIG instance",
+    "forget": "Forgot a MIG instance",
+    "destroy": "Destroyed a MIG instance",
+    "clear": "Destroyed an unused MIG instance",
+}
 
 logger = structlog.get_logger()
 
@@ -56,30 +63,10 @@ class MigReports:
         """Show no instances, because nothing keeps the numbers up to date any more."""
         self._metrics.show_mig_instances({})
 
-    def created(self, entry: Entry) -> None:
-        """Report an instance that was created."""
-        self._count("create")
-        logger.info("Created a MIG instance", instance=described(entry))
-
-    def adopted(self, entry: Entry) -> None:
-        """Report an instance that a Pod names and the journal did not."""
-        self._count("adopt")
-        logger.info("Adopted a MIG instance", instance=described(entry))
-
-    def forgot(self, entry: Entry, reason: str) -> None:
-        """Report an entry of the journal without an instance."""
-        self._count("forget")
-        logger.info("Forgot a MIG instance", instance=described(entry), because=reason)
-
-    def destroyed(self, entry: Entry, reason: str) -> None:
-        """Report an instance that was destroyed."""
-        self._count("destroy")
-        logger.info("Destroyed a MIG instance", instance=described(entry), because=reason)
-
-    def cleared(self, gpu: Gpu, mig_uuid: str | None) -> None:
-        """Report an instance of no Pod that was destroyed."""
-        self._count("clear")
-        logger.info("Destroyed an unused MIG instance", gpu=str(gpu), instance=mig_uuid)
+    def changed(self, change: str, instance: str, because: str = "") -> None:
+        """Report a *change* of an *instance*: `create`, `adopt`, `forget`, `destroy` or `clear`."""
+        self._count(change)
+        logger.info(_DONE[change], instance=instance, **({"because": because} if because else {}))
 
     def switched_on(self, gpu: Gpu) -> None:
         """Report that MIG is on now."""

@@ -1,0 +1,91 @@
+"""
+Decide who limits device memory and compute on a Node.
+
+The driver limits a container's cgroup, for every program in it. The library limits the processes that load it. A MIG
+instance is limited by its GPU. Where the driver can, it limits memory, and the library limits compute, counts managed
+memory and shows the share.
+Neighbours: `serve.probe.enforcement` finds out what the driver can, `allocate.container_limits` decides for each
+container.
+"""
+
+from dataclasses import dataclass
+
+from hamicommon.errors import HamiError
+
+AUTO, REQUIRED, NONE = "auto", "required", "none"
+SETTINGS = (AUTO, REQUIRED, NONE)
+LIBRARY, DRIVER, INSTANCES = "library", "driver", "mig"
+LIMITERS = (LIBRARY, DRIVER, INSTANCES)
+BESIDE_LIBRARY = ", the library limits compute"
+_CONTAINER_ROOT = "/mps"
+
+
+class EnforcementError(HamiError):
+    """Memory cannot be limited as the settings or a Pod demand."""
+
+
+@dataclass(frozen=True, slots=True)
+class MpsDaemon:
+    """Where the MPS control daemon of a Node meets its clients."""
+
+    root: str
+    """The folder on the host, here under the same path."""
+    resource: str
+    """The resource whose devices it has, such as `nvidia.com/gpu`."""
+
+    @property
+    def pipe(self) -> str:
+        """The folder of its pipes."""
+        return f"{self.root}/{self.resource}/pipe"
+
+    @property
+    def shared_memory(self) -> str:
+        """The folder that it and its clients have as `/dev/shm`."""
+        return f"{self.root}/shm"
+
+    @property
+    def pipe_in_container(self) -> str:
+        """The folder of its pipes as containers see it."""
+        return f"{_CONTAINER_ROOT}/{self.resource}/pipe"
+
+
+@dataclass(frozen=True, slots=True)
+class Enforcement:
+    """Who limits memory on a Node, and why."""
+
+    by: str
+    """One of LIMITERS."""
+    reason: str
+    is_final: bool = True
+    """False if it is unknown what the driver can, because it did not answer."""
+    compute: str = ""
+    """Who limits compute, and why; empty if the settings leave it to the library."""
+    mps: MpsDaemon | None = None
+    """The daemon by which MPS limits compute; None if the library does."""
+    is_compute_final: bool = True
+    """False if MPS would limit compute, and does not yet."""
+
+    def __str__(self) -> str:
+        """Return it as users see it."""
+        return f"{self.by}: {self.reason}" + (f"; compute: {self.compute}" if self.compute else "")
+
+
+def choose_enforcement(setting: str, problem: str | None, *, is_final: bool = True) -> Enforcement:
+    """
+    Return who limits memory by *setting*; *problem* is why the driver cannot, None if it can.
+
+    Unless *is_final*, another look may find another problem, or none.
+
+    Raises:
+        EnforcementError: the setting requires the driver, which cannot.
+
+    >>> str(choose_enforcement("auto", "GPU-a: Not Supported"))
+    'library: GPU-a: Not Supported'
+    """
+    if setting == NONE:
+        return Enforcement(LIBRARY, "--memory-enforcement=none")
+    if problem is None:
+        return Enforcement(DRIVER, f"the driver limits memory by cgroup{BESIDE_LIBRARY}")
+    if setting == REQUIRED:
+        raise EnforcementError(f"--memory-enforcement=required: the driver cannot limit memory: {problem}")
+    return Enforcement(LIBRARY, problem, is_final)

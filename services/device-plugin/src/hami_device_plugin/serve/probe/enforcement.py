@@ -1,0 +1,129 @@
+"""
+Find out who limits containers on this Node, and install the hook by which the driver does.
+
+MPS limits compute only on a Node in mode `mps` whose settings name the folder of MPS's control daemon. Where that limit
+would have no effect, the library limits compute, as on any other Node.
+
+Neighbours: `decide.probe.enforcement` chooses, `driver_cdi` has chosen how hooks reach containers, `findings` asks.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from hami_device_plugin import __version__
+from hami_device_plugin.adapters import library
+from hami_device_plugin.adapters.mps import daemon_problem
+from hami_device_plugin.adapters.nvml.limits import compute_mode_problem, limits_problem
+from hami_device_plugin.config.settings import Config
+from hami_device_plugin.decide.allocate.cdi.spec import LimitHook
+from hami_device_plugin.decide.inventory import MIG, MPS, is_instance
+from hami_device_plugin.decide.probe.enforcement import (
+    BESIDE_LIBRARY,
+    INSTANCES,
+    NONE,
+    Enforcement,
+    MpsDaemon,
+    choose_enforcement,
+)
+from hami_device_plugin.decide.probe.strategy import Strategy
+from hamicommon.errors import HamiError
+from hamicommon.runtime.host.nvml import Nvml
+
+LOOK_AGAIN_SECONDS = 5.0
+
+
+def limit_hook(config: Config) -> LimitHook:
+    """Return how a runtime runs the hook that `EnforcementSearch` installs."""
+    program = library.versioned(config.vgpu_directory, __version__, library.LIMIT_HOOK_NAME)
+    return LimitHook(str(program), config.driver_root, config.cgroup_root)
+
+
+def mps_daemon(config: Config) -> MpsDaemon | None:
+    """Return the MPS control daemon that the settings name; None if containers shall be no clients of one."""
+    is_wanted = config.sharing.mode == MPS and config.mps_root
+    return MpsDaemon(config.mps_root, config.resource) if is_wanted else None
+
+
+@dataclass(frozen=True)
+class EnforcementSearch:
+    """What of this Node decides who limits containers."""
+
+    config: Config
+    nvml: Nvml
+    uuids: Sequence[str]
+    """The devices that containers get."""
+    strategy: Strategy
+    """How they get them."""
+    is_identity: bool
+    """Whether containers are told apart by identity, and not by the lock."""
+
+    async def find(self) -> Enforcement:
+        """
+        Return who limits containers.
+
+        Raises:
+            EnforcementError: the settings require the driver, which cannot.
+        """
+        if self.config.sharing.mode == MIG or not self._gpus:
+            return Enforcement(INSTANCES, "each container has MIG instances, which the GPU limits")
+        problem, is_final = None, True
+        if self.config.memory_enforcement != NONE:
+            try:
+                problem = await self._problem()
+            except HamiError as error:
+                problem, is_final = str(error), False
+        return await self._with_compute(choose_enforcement(self.config.memory_enforcement, problem, is_final=is_final))
+
+    async def wait_change(self, before: Enforcement) -> None:
+        """Look again, for what is not known for good, until something else is found than *before*."""
+        while True:
+            await asyncio.sleep(LOOK_AGAIN_SECONDS)
+            with suppress(HamiError):
+                found = await (self._with_compute(before) if before.is_final else self.find())
+                if found != before:
+                    return
+
+    @property
+    def _gpus(self) -> list[str]:
+        return [uuid for uuid in self.uuids if not is_instance(uuid)]
+
+    async def _with_compute(self, found: Enforcement) -> Enforcement:
+        """Return *found* with who limits compute, if the settings name a daemon."""
+        daemon = mps_daemon(self.config)
+        if daemon is None:
+            return found
+        found = replace(found, reason=found.reason.removesuffix(BESIDE_LIBRARY))
+        if not self.is_identity:
+            return replace(found, compute="the library, because under the node lock answers are HAMi's")
+        problem = await asyncio.to_thread(daemon_problem, daemon.pipe, daemon.shared_memory)
+        try:
+            problem = problem or await compute_mode_problem(self.nvml, self._gpus)
+        except HamiError as error:
+            problem = str(error)
+        if problem is None:
+            return replace(found, compute="MPS", mps=daemon, is_compute_final=True)
+        because = f"the library, because MPS would not hold: {problem}"
+        return replace(found, compute=because, mps=None, is_compute_final=False)
+
+    async def _problem(self) -> str | None:
+        """
+        Return why the driver cannot limit memory; None if it can and the hook is installed.
+
+        Raises:
+            HamiError: the driver does not answer, or the hook cannot be installed.
+        """
+        if not self.strategy.is_native:
+            return f"the driver's hook needs native CDI, and devices reach containers by {self.strategy}"
+        if not (Path(self.config.cgroup_root) / "cgroup.controllers").exists():
+            return f"it needs cgroup v2, which is not mounted at {self.config.cgroup_root}"
+        problem = await limits_problem(self.nvml, self._gpus, self.config.cgroup_root)
+        if problem is None:
+            await asyncio.to_thread(_install, self.config)
+        return problem
+
+
+def _install(config: Config) -> None:
+    library.install(Path(config.limit_hook), config.vgpu_directory, __version__, library.LIMIT_HOOK_NAME)
