@@ -115,8 +115,8 @@ def write_regions(hook_path: Path, processes: int) -> list[Path]:
 def a_book(pods: Pods) -> Book:
     """Return the book of an hour in which all *pods* have held their shares."""
     offers = {device_uuid(index): Offer("NVIDIA H100 80GB HBM3", 81559, 100) for index in range(DEVICES)}
-    tenures, began = pods.tenures(), time.time() - 3600
-    return advance(advance(Book(began), began, offers, tenures, {}), began + 3600, offers, tenures, {})
+    share_times, began = pods.share_times(), time.time() - 3600
+    return advance(advance(Book(began), began, offers, share_times, {}), began + 3600, offers, share_times, {})
 
 
 async def timed(work: Callable[[], Awaitable[Any]]) -> dict[str, float]:

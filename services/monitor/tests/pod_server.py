@@ -5,11 +5,10 @@ An API server that knows Pods and one Node, and takes Events and evictions.
 import asyncio
 import json
 from pathlib import Path
-from typing import Any
 
 from aiohttp import web
 
-Object = dict[str, Any]
+from hamicommon.model import Object
 
 
 def a_pod(

@@ -22,8 +22,9 @@ from hami_monitor.decide.accounts.book import (
 from hami_monitor.decide.accounts.book_text import BookError, decode_book, encode_book
 from hami_monitor.decide.accounts.price import Offer, parts
 from hami_monitor.decide.pods import monitored_pod
-from hami_monitor.decide.tenure import LASTING, Runs, Tenure
+from hami_monitor.decide.share_time import LASTING, ShareTime
 from hamicommon.model import Share
+from hamicommon.pod.containers import ContainerKind
 
 HOUR = 3600.0
 BEGIN = 1_000_000.0
@@ -37,10 +38,10 @@ def a_share(memory_mib: int = 20_000, core_percent: int = 25, uuid: str = "GPU-a
     return Share(uuid, "NVIDIA", memory_mib, core_percent)
 
 
-def a_tenure(name: str, *shares: Share, **more: Any) -> Tenure:
+def a_share_time(name: str, *shares: Share, **more: Any) -> ShareTime:
     """Return how long the Pod *name* holds *shares*, by default a quarter of a device from BEGIN on."""
     defaults: dict[str, Any] = {"began_seconds": BEGIN, "prepared_seconds": BEGIN}
-    return Tenure("team", name, ((Runs.REGULAR, shares or (a_share(),)),), **(defaults | more))
+    return ShareTime("team", name, ((ContainerKind.APP, shares or (a_share(),)),), **(defaults | more))
 
 
 def a_book(*uuids: str, until_seconds: float = BEGIN) -> Book:
@@ -56,8 +57,8 @@ def held(book: Book) -> dict[str, float]:
 def test_four_quarters_for_an_hour_are_one_device_hour_and_so_is_a_whole_device() -> None:
     """What is left of a third device is idle, so the books close."""
     offers = dict.fromkeys(("GPU-a", "GPU-b", "GPU-c"), H100)
-    quarters = [a_tenure(f"quarter-{index}") for index in range(4)]
-    whole = a_tenure("whole", a_share(80_000, 0, "GPU-b"))
+    quarters = [a_share_time(f"quarter-{index}") for index in range(4)]
+    whole = a_share_time("whole", a_share(80_000, 0, "GPU-b"))
 
     book = advance(a_book(*offers), BEGIN + HOUR, offers, [*quarters, whole], NOBODY)
 
@@ -80,13 +81,13 @@ def test_four_quarters_for_an_hour_are_one_device_hour_and_so_is_a_whole_device(
 )
 def test_share_is_priced_by_the_larger_part(share: Share, expected: float) -> None:
     """Nobody else can have the rest of it."""
-    assert {"GPU-a": expected} == parts(((Runs.REGULAR, (share,)),), OFFERS, is_prepared=True)
+    assert {"GPU-a": expected} == parts(((ContainerKind.APP, (share,)),), OFFERS, is_prepared=True)
 
 
 def test_shares_that_complement_each_other_pay_for_one_device() -> None:
     """Each pays in proportion, and only while both are there."""
-    memory = a_tenure("memory", a_share(60_000, 0))
-    compute = a_tenure("compute", a_share(0, 75), began_seconds=BEGIN + HOUR)
+    memory = a_share_time("memory", a_share(60_000, 0))
+    compute = a_share_time("compute", a_share(0, 75), began_seconds=BEGIN + HOUR)
 
     book = advance(a_book(), BEGIN + 2 * HOUR, OFFERS, [memory, compute], NOBODY)
 
@@ -97,22 +98,22 @@ def test_shares_that_complement_each_other_pay_for_one_device() -> None:
 def test_init_container_pays_until_it_has_ended() -> None:
     """Containers that do not run at once do not add up; a sidecar runs beside both."""
     containers = (
-        (Runs.ALONG, (a_share(8_000, 0),)),
-        (Runs.FIRST, (a_share(40_000, 0),)),
-        (Runs.REGULAR, (a_share(20_000, 0),)),
+        (ContainerKind.SIDECAR, (a_share(8_000, 0),)),
+        (ContainerKind.INIT, (a_share(40_000, 0),)),
+        (ContainerKind.APP, (a_share(20_000, 0),)),
     )
-    tenure = replace(a_tenure("p", prepared_seconds=BEGIN + 600), containers=containers)
+    share_time = replace(a_share_time("p", prepared_seconds=BEGIN + 600), containers=containers)
 
-    book = advance(a_book(), BEGIN + HOUR, OFFERS, [tenure], NOBODY)
+    book = advance(a_book(), BEGIN + HOUR, OFFERS, [share_time], NOBODY)
 
     assert held(book) == {"p": pytest.approx(600 * 0.6 + 3000 * 0.35)}
 
 
 def test_pod_that_came_and_went_between_two_advances_is_counted() -> None:
     """Its moments count, and not when somebody looked."""
-    tenure = a_tenure("p", began_seconds=BEGIN + 10, prepared_seconds=BEGIN + 10, ended_seconds=BEGIN + 30)
+    share_time = a_share_time("p", began_seconds=BEGIN + 10, prepared_seconds=BEGIN + 10, ended_seconds=BEGIN + 30)
 
-    book = advance(a_book(), BEGIN + HOUR, OFFERS, [tenure], NOBODY)
+    book = advance(a_book(), BEGIN + HOUR, OFFERS, [share_time], NOBODY)
 
     assert {"p": 5} == held(book)
 
@@ -120,8 +121,8 @@ def test_pod_that_came_and_went_between_two_advances_is_counted() -> None:
 def test_time_before_the_first_book_and_without_the_device_does_not_count() -> None:
     """A device is offered from when it was first seen, and not while the Node does not list it."""
     first = a_book(until_seconds=BEGIN + 100)
-    without = advance(first, BEGIN + 200, {}, [a_tenure("p")], NOBODY)
-    book = advance(without, BEGIN + 300, OFFERS, [a_tenure("p")], NOBODY)
+    without = advance(first, BEGIN + 200, {}, [a_share_time("p")], NOBODY)
+    book = advance(without, BEGIN + 300, OFFERS, [a_share_time("p")], NOBODY)
 
     assert {"p": 25} == held(book)
     assert 75 == book.devices["GPU-a"].idle_seconds
@@ -134,10 +135,10 @@ SHARES = st.builds(
 
 
 @st.composite
-def tenures(draw: st.DrawFn) -> list[Tenure]:
+def share_times(draw: st.DrawFn) -> list[ShareTime]:
     """Return what up to six Pods hold, in any order of moments."""
     return [
-        a_tenure(
+        a_share_time(
             f"p{index}",
             *draw(st.lists(SHARES, min_size=1, max_size=3)),
             began_seconds=draw(MOMENTS),
@@ -149,8 +150,8 @@ def tenures(draw: st.DrawFn) -> list[Tenure]:
 
 
 @pytest.mark.property
-@given(tenures(), st.lists(MOMENTS, max_size=6), st.booleans())
-def test_books_close_and_any_restarts_give_the_same(pods: list[Tenure], stops: list[float], is_sorted: bool) -> None:
+@given(share_times(), st.lists(MOMENTS, max_size=6), st.booleans())
+def test_books_close_and_any_restarts_give_the_same(pods: list[ShareTime], stops: list[float], is_sorted: bool) -> None:
     """Held and idle are what was offered, and a book that was closed and opened again at any moments is the same."""
     offers = dict.fromkeys(("GPU-a", "GPU-b"), H100)
     until = BEGIN + 1000
@@ -172,16 +173,16 @@ def test_use_is_added_to_pods_that_hold_something() -> None:
     """A name that holds nothing here cannot have used anything."""
     key, other = PodKey("team", "p", H100.type), PodKey("team", "x", H100.type)
 
-    book = advance(a_book(), BEGIN + 10, OFFERS, [a_tenure("p")], {key: 1.5, other: 9})
-    book = advance(book, BEGIN + 10, OFFERS, [a_tenure("p")], {key: 1.5})
+    book = advance(a_book(), BEGIN + 10, OFFERS, [a_share_time("p")], {key: 1.5, other: 9})
+    book = advance(book, BEGIN + 10, OFFERS, [a_share_time("p")], {key: 1.5})
 
     assert {key: 3.0} == {pod: account.used_seconds for pod, account in book.pods.items()}
 
 
 def test_row_of_an_ended_pod_stays_an_hour_and_its_namespace_keeps_what_it_held() -> None:
     """So the sum of a namespace never falls."""
-    tenure = a_tenure("p", ended_seconds=BEGIN + 60)
-    ended = advance(a_book(), BEGIN + 60, OFFERS, [tenure], NOBODY)
+    share_time = a_share_time("p", ended_seconds=BEGIN + 60)
+    ended = advance(a_book(), BEGIN + 60, OFFERS, [share_time], NOBODY)
     kept = advance(ended, BEGIN + 60 + KEPT_SECONDS, OFFERS, [], NOBODY)
     dropped = advance(kept, BEGIN + 61 + KEPT_SECONDS, OFFERS, [], NOBODY)
 
@@ -195,8 +196,8 @@ def test_rows_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(book_module, name, most)
     book = advance(Book(BEGIN), BEGIN, {"GPU-old": H100}, [], NOBODY)
     for index in range(10):
-        tenure = replace(a_tenure(f"p{index}", began_seconds=BEGIN + index), namespace=f"n{index}")
-        book = advance(book, BEGIN + index + 1, OFFERS, [a_tenure("stays"), tenure], NOBODY)
+        share_time = replace(a_share_time(f"p{index}", began_seconds=BEGIN + index), namespace=f"n{index}")
+        book = advance(book, BEGIN + index + 1, OFFERS, [a_share_time("stays"), share_time], NOBODY)
 
     assert ["p8", "p9", "stays"] == sorted(key.pod for key in book.pods)
     assert ["n9", "team"] == sorted(key.namespace for key in book.namespaces)
@@ -205,7 +206,7 @@ def test_rows_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_book_reads_what_it_wrote() -> None:
     """Names of any characters, and every number."""
-    book = advance(a_book(), BEGIN + 1 / 3, OFFERS, [a_tenure('"\\ü')], NOBODY)
+    book = advance(a_book(), BEGIN + 1 / 3, OFFERS, [a_share_time('"\\ü')], NOBODY)
 
     assert book == decode_book(encode_book(book))
 
@@ -249,8 +250,8 @@ def moments(**status: Any) -> tuple[float, float, float]:
     spec = {"initContainers": [{"name": "i", **limits}], "containers": [{"name": "c", **limits}]}
     pod = monitored_pod({"metadata": metadata, "spec": spec, "status": status}, "n1")
     assert pod is not None
-    assert pod.tenure is not None
-    return pod.tenure.began_seconds, pod.tenure.prepared_seconds, pod.tenure.ended_seconds
+    assert pod.share_time is not None
+    return pod.share_time.began_seconds, pod.share_time.prepared_seconds, pod.share_time.ended_seconds
 
 
 def ended(name: str, second: int, code: int = 0) -> dict[str, Any]:
@@ -294,9 +295,9 @@ def test_moments_are_those_of_the_api(status: dict[str, Any], expected: tuple[fl
 def test_pod_row_is_of_the_model_of_its_devices() -> None:
     """A Pod with two models has two rows, as each has its price."""
     offers = {"GPU-a": H100, "GPU-b": Offer("NVIDIA T4", 16_000, 100)}
-    tenure = a_tenure("p", a_share(), a_share(16_000, 0, "GPU-b"))
+    share_time = a_share_time("p", a_share(), a_share(16_000, 0, "GPU-b"))
 
-    book = advance(a_book(*offers), BEGIN + 100, offers, [tenure], NOBODY)
+    book = advance(a_book(*offers), BEGIN + 100, offers, [share_time], NOBODY)
 
     assert {PodKey("team", "p", "NVIDIA H100"): 25, PodKey("team", "p", "NVIDIA T4"): 100} == {
         key: account.held_seconds for key, account in book.pods.items()
@@ -310,6 +311,6 @@ def rows(accounts: Iterable[ShareAccount]) -> list[float]:
 
 def test_share_of_an_old_mig_slot_is_of_its_device() -> None:
     """HAMi 2.5 to 2.9 wrote the slot behind the UUID."""
-    book = advance(a_book(), BEGIN + 100, OFFERS, [a_tenure("p", a_share(uuid="GPU-a[1-3]"))], NOBODY)
+    book = advance(a_book(), BEGIN + 100, OFFERS, [a_share_time("p", a_share(uuid="GPU-a[1-3]"))], NOBODY)
 
     assert [25] == rows(book.pods.values())

@@ -8,7 +8,7 @@ from importlib.metadata import version
 import pytest
 
 from hami_monitor.config import Config, read_config
-from hamicommon.config import ConfigError
+from hamicommon.config.device_config import ConfigError
 from hamicommon.runtime.program.hami_flags import KLOG_FLAGS
 
 ENVIRONMENT = {"NODE_NAME": "n1", "HOOK_PATH": "/usr/local/vgpu"}
@@ -16,7 +16,7 @@ ENVIRONMENT = {"NODE_NAME": "n1", "HOOK_PATH": "/usr/local/vgpu"}
 
 def test_defaults_are_hamis() -> None:
     """Port 9394, five minutes, five seconds, no legacy names."""
-    expected = Config("n1", "/usr/local/vgpu", 300.0, 5.0, ":9394", False, "", 0)
+    expected = Config("n1", "/usr/local/vgpu", 300.0, ":9394", False, round_seconds=5.0, kubeconfig="", verbosity=0)
 
     assert expected == read_config([], ENVIRONMENT)
 
@@ -28,7 +28,8 @@ def test_flags_of_hamis_chart_are_understood() -> None:
     settings = read_config(arguments, ENVIRONMENT | {"HAMI_RESYNC_INTERVAL": "2m"})
 
     told = ("--logtostderr: logs go to stderr, one JSON object a line",)
-    assert Config("n1", "/usr/local/vgpu", 120.0, 5.0, ":9999", True, "/k", 4, without_effect=told) == settings
+    expected = Config("n1", "/usr/local/vgpu", 120.0, ":9999", True, kubeconfig="/k", verbosity=4, without_effect=told)
+    assert expected == settings
 
 
 @pytest.mark.parametrize("text", ["soon", "5", "-1m", "0s"])

@@ -9,9 +9,7 @@ import pytest
 from hami_monitor.decide.containers import ContainerKey
 from hami_monitor.decide.grants import Grant, grants_of
 from hami_monitor.decide.pods import MonitoredPod, monitored_pod, pod_uid
-from hamicommon.model import MigAllocation, MigPlacement, Share
-
-from .pod_server import Object
+from hamicommon.model import MigAllocation, MigPlacement, Object, Share
 
 NODE = "n1"
 MIG_TEXT = (

@@ -4,6 +4,7 @@ Start the monitor: its settings, its API client, its loops and its HTTP server.
 
 import os
 import sys
+from functools import partial
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -15,10 +16,12 @@ from hami_monitor.adapters.processes import Processes
 from hami_monitor.config import NAME, Config, read_config
 from hami_monitor.metrics.collector import MonitorCollector
 from hami_monitor.serve.monitor import Monitor
-from hamicommon.config import ConfigError
+from hamicommon.config.device_config import ConfigError
 from hamicommon.runtime.api.kube import Kube
+from hamicommon.runtime.api.reviews import may_get
 from hamicommon.runtime.program import logs, process
 from hamicommon.runtime.serving import http
+from hamicommon.runtime.serving.access import Access
 
 logger = structlog.get_logger()
 
@@ -47,9 +50,19 @@ async def run(config: Config, processes: Processes) -> None:
         registry = CollectorRegistry(auto_describe=False)
         registry.register(MonitorCollector(monitor.observe, monitor.status, has_legacy_names=config.has_legacy_metrics))
         app = http.application(
-            NAME, __version__, live=monitor.rounds.live, ready=monitor.rounds.ready, registry=registry
+            NAME,
+            __version__,
+            live=monitor.rounds.live,
+            ready=monitor.rounds.ready,
+            registry=registry,
+            access=Access(partial(may_get, kube, "/metrics")) if config.authenticates_scrapes else None,
         )
-        server = await http.serve(app, config.metrics_bind_address, flag="--metrics-bind-address")
+        server = await http.serve(
+            app,
+            config.metrics_bind_address,
+            flag="--metrics-bind-address",
+            max_connections=config.max_connections,
+        )
         logger.info("Serving", port=server.port, node=config.node_name, hook_path=config.hook_path)
         try:
             await monitor.run()

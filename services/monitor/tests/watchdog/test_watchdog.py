@@ -64,7 +64,8 @@ def clock() -> Clock:
 
 @pytest.fixture
 async def monitor(hook_path: HookPath, pod_server: PodServer, tmp_path: Path, clock: Clock) -> AsyncIterator[Monitor]:
-    """Yield a monitor of a Node whose processes are all of container `main` of the Pod `u1`."""
+    """Yield a monitor of a Node whose processes are all of container `main` of the Pod `u1`, which was prepared."""
+    (hook_path.path / "containers/u1_main").mkdir(parents=True)
     pod = a_pod(granted=f"{GPU_A},NVIDIA,3000,0:;")
     pod["status"]["containerStatuses"] = [{"name": "main", "containerID": "containerd://c1"}]
     pod_server.put(pod)
@@ -191,6 +192,31 @@ async def test_use_by_the_driver_is_shown_as_long_as_its_processes_are_known(
     monkeypatch.setattr(Processes, "find", hang)
     await monitor.watchdog.look(monitor.driver.devices)
     assert [] == counted()
+
+
+async def test_container_without_a_directory_is_found_until_it_has_one(
+    monitor: Monitor, clock: Clock, hook_path: HookPath
+) -> None:
+    """Without a process on its device. A Node where nothing can be listed is not full of such containers."""
+    containers = hook_path.path / "containers"
+    hidden = containers.with_name("hidden")
+    (containers / "u1_main").rename(containers / "u2_other")
+
+    async def look_twice() -> set[Kind]:
+        for _ in range(2):
+            await monitor.watchdog.look([a_device({})])
+            clock.seconds += 3
+        return shown(monitor)
+
+    assert {Kind.WITHOUT_DEVICES} == await look_twice()
+    containers.rename(hidden)
+    containers.write_text("no directory")
+    assert set() == await look_twice()
+    containers.unlink()
+    hidden.rename(containers)
+    assert {Kind.WITHOUT_DEVICES} == await look_twice()
+    (containers / "u1_main").mkdir()
+    assert set() == await look_twice()
 
 
 async def test_finding_is_an_event_of_its_pod_once_an_hour(
@@ -329,9 +355,10 @@ class Grouped:
 
 
 @pytest.fixture
-async def grouped(monitor: Monitor, pod_server: PodServer, tmp_path: Path) -> Grouped:
+async def grouped(monitor: Monitor, pod_server: PodServer, hook_path: HookPath, tmp_path: Path) -> Grouped:
     """Return a container of which the driver lists no process; it counts what the test says."""
     uid, container_id, driver = "0f0f0f0f-0000-4000-8000-000000000001", "c" * 64, CountingDriver()
+    (hook_path.path / f"containers/{uid}_main").mkdir()
     pod = a_pod(uid, granted=f"{GPU_A},NVIDIA,3000,0:;")
     pod["status"]["containerStatuses"] = [{"name": "main", "containerID": f"containerd://{container_id}"}]
     pod_server.put(pod)

@@ -38,8 +38,10 @@ class Directories:
                 continue
             try:
                 names = _file_names(entry.path)
+            except FileNotFoundError:
+                continue
             except OSError:
-                continue  # It was removed, or the disk is broken: the next round reads it again.
+                names = ()  # The disk is broken: the next round reads it again.
             found.append(ContainerDirectory(key, names))
         return tuple(found), tuple(odd)
 

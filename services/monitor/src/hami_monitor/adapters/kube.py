@@ -17,7 +17,7 @@ import structlog
 
 from hami_monitor.decide.containers import PodCache
 from hami_monitor.decide.pods import MonitoredPod, monitored_pod, pod_uid
-from hami_monitor.decide.tenure import Tenure
+from hami_monitor.decide.share_time import ShareTime
 from hami_monitor.decide.watchdog.owners import PodOwner, pod_owner
 from hamicommon.runtime.api.event_queue import EventQueue
 from hamicommon.runtime.api.kube import Kube, Reflector, event
@@ -42,7 +42,7 @@ class Pods:
         self._pods: dict[str, MonitoredPod | None] = {}
         """By UID; None for a Pod without devices."""
         self._owners: dict[str, PodOwner] = {}
-        self._departed: list[Tenure] = []
+        self._departed: list[ShareTime] = []
         """Of Pods that are gone."""
         self.has_changed = False
         """Whether a Pod has begun or ended to hold shares; the reader clears it."""
@@ -81,14 +81,14 @@ class Pods:
         """Return the time since the API server last sent anything about Pods; infinite before the first list."""
         return self._reflector.age_seconds()
 
-    def tenures(self) -> tuple[Tenure, ...]:
+    def share_times(self) -> tuple[ShareTime, ...]:
         """Return how long each Pod holds its shares, also those that are gone and not forgotten yet."""
-        known = (pod.tenure for pod in self._pods.values() if pod is not None)
-        return (*self._departed, *(tenure for tenure in known if tenure is not None))
+        known = (pod.share_time for pod in self._pods.values() if pod is not None)
+        return (*self._departed, *(share_time for share_time in known if share_time is not None))
 
     def forget_departed(self, until_seconds: float) -> None:
         """Forget the Pods that are gone and ended before *until_seconds*."""
-        self._departed = [tenure for tenure in self._departed if tenure.ended_seconds > until_seconds]
+        self._departed = [share_time for share_time in self._departed if share_time.ended_seconds > until_seconds]
 
     def owners(self) -> Mapping[str, PodOwner]:
         """Return every Pod by UID, with devices or without, as the watchdog sees it."""
@@ -136,7 +136,7 @@ class Pods:
         self._owners[pod_uid(item)] = pod_owner(item)
         if pod is None:
             return
-        self.has_changed |= before is None or before.tenure != pod.tenure
+        self.has_changed |= before is None or before.share_time != pod.share_time
         known = before.problems if before is not None else ()
         for problem in pod.problems:
             if problem not in known:
@@ -144,9 +144,9 @@ class Pods:
 
     def _depart(self, pod: MonitoredPod | None, at_seconds: float) -> None:
         """Keep how long *pod* held its shares; it was gone at *at_seconds*."""
-        if pod is not None and pod.tenure is not None:
-            ended_seconds = min(pod.tenure.ended_seconds, at_seconds)
-            self._departed.append(replace(pod.tenure, ended_seconds=ended_seconds))
+        if pod is not None and pod.share_time is not None:
+            ended_seconds = min(pod.share_time.ended_seconds, at_seconds)
+            self._departed.append(replace(pod.share_time, ended_seconds=ended_seconds))
             self.has_changed = True
 
 

@@ -80,7 +80,7 @@ def choose_region_file(file_names: Collection[str]) -> str | Refusal | None:
 
 
 def without_pod(directories: Iterable[ContainerDirectory], pods: PodCache) -> tuple[ContainerKey, ...]:
-    """Return those of *directories* that may be abandoned: whose Pod is unknown."""
+    """Return those of *directories* that may be abandoned, because their Pod is unknown."""
     return tuple(directory.key for directory in directories if directory.key.pod_uid not in pods.uids)
 
 

@@ -1,7 +1,7 @@
 """
 Compute what the driver counts for each container, to show it beside what its library counts.
 
-Neighbours: `host` has the driver's numbers, `watchdog` tells whose a process is, `observation` shows both.
+Neighbours: `host` has the driver's numbers, `watchdog` finds the owner of a process, `observation` shows both.
 """
 
 from collections import defaultdict

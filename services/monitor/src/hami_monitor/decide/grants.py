@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from hami_monitor.decide.containers import ContainerKey
 from hami_monitor.decide.feedback import FeedbackState
-from hami_monitor.decide.pods import DEFAULT_PRIORITY, MonitoredPod
+from hami_monitor.decide.pods import MonitoredPod
 from hamicommon.model import Share
+from hamicommon.pod.variables import DEFAULT_PRIORITY
 from hamicommon.wire.region import RegionState
 
 

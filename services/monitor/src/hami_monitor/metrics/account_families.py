@@ -5,19 +5,41 @@ What a row counts it keeps, so no value ever falls, and Prometheus never takes o
 Neighbours: `hami_monitor.decide.accounts.book` has the sums, `hami_monitor.serve.accounts` keeps them.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from hami_monitor.decide.accounts.book import Book, ShareAccount
+from hami_monitor.decide.accounts.book import Book, DeviceAccount, ShareAccount
 from hami_monitor.decide.observation import Labels
-from hamicommon.runtime.serving.samples import NamedLabels, Row, set_samples
+from hami_monitor.metrics.family import COUNTER, Family, named
+from hamicommon.runtime.serving.samples import NamedLabels
 
 POD: Labels = ("node", "namespace", "pod", "device_type")
 NAMESPACE: Labels = ("node", "namespace", "device_type")
 DEVICE: Labels = ("node", "device_uuid", "device_type")
+
+DEVICE_FAMILIES: tuple[Family[DeviceAccount], ...] = (
+    Family(
+        "hami_device_offered_seconds",
+        "Time in which the Node has offered the device: what was held, and what was idle.",
+        lambda one: one.held_seconds + one.idle_seconds,
+        COUNTER,
+    ),
+    Family(
+        "hami_device_held_seconds",
+        "Time of the device that Pods have held.",
+        lambda one: one.held_seconds,
+        COUNTER,
+    ),
+    Family(
+        "hami_device_idle_seconds",
+        "Time of the device that nobody has held.",
+        lambda one: one.idle_seconds,
+        COUNTER,
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -37,33 +59,13 @@ class AccountStatus:
 
 def _families(status: AccountStatus) -> list[Metric]:
     book = status.book or Book(0.0)
-    pods = [(_named(POD, (status.node_name, *key)), one) for key, one in sorted(book.pods.items())]
-    namespaces = [(_named(NAMESPACE, (status.node_name, *key)), one) for key, one in sorted(book.namespaces.items())]
-    devices = [
-        (_named(DEVICE, (status.node_name, uuid, one.type)), one.held_seconds, one.idle_seconds)
-        for uuid, one in sorted(book.devices.items())
-    ]
+    pods = [(named(POD, (status.node_name, *key)), one) for key, one in sorted(book.pods.items())]
+    namespaces = [(named(NAMESPACE, (status.node_name, *key)), one) for key, one in sorted(book.namespaces.items())]
+    devices = [(named(DEVICE, (status.node_name, uuid, one.type)), one) for uuid, one in sorted(book.devices.items())]
     return [
         *_share_families("share", "the Pod", POD, pods),
         *_share_families("namespace", "all Pods of the namespace", NAMESPACE, namespaces),
-        _counter(
-            "hami_device_offered_seconds",
-            "Time in which the Node has offered the device: what was held, and what was idle.",
-            DEVICE,
-            ((labels, held + idle) for labels, held, idle in devices),
-        ),
-        _counter(
-            "hami_device_held_seconds",
-            "Time of the device that Pods have held.",
-            DEVICE,
-            ((labels, held) for labels, held, _ in devices),
-        ),
-        _counter(
-            "hami_device_idle_seconds",
-            "Time of the device that nobody has held.",
-            DEVICE,
-            ((labels, idle) for labels, _, idle in devices),
-        ),
+        *(family.of(DEVICE, devices) for family in DEVICE_FAMILIES),
         GaugeMetricFamily(
             "hami_monitor_accounts_timestamp_seconds",
             "Unix time up to which held, used and idle time is counted; 0 until that was saved once.",
@@ -82,25 +84,8 @@ def _share_families(
 ) -> Iterator[Metric]:
     """Yield what the *rows* of a *subject* have held and used; *holder* says who that is."""
     priced = f"by {holder}, priced by the larger of memory and compute."
-    yield _counter(
-        f"hami_{subject}_held_seconds",
-        f"Device time held {priced}",
-        labels,
-        ((place, one.held_seconds) for place, one in rows),
+    families: tuple[Family[ShareAccount], ...] = (
+        Family(f"hami_{subject}_held_seconds", f"Device time held {priced}", lambda one: one.held_seconds, COUNTER),
+        Family(f"hami_{subject}_used_seconds", f"Device time used {priced}", lambda one: one.used_seconds, COUNTER),
     )
-    yield _counter(
-        f"hami_{subject}_used_seconds",
-        f"Device time used {priced}",
-        labels,
-        ((place, one.used_seconds) for place, one in rows),
-    )
-
-
-def _counter(name: str, documentation: str, labels: Labels, rows: Iterable[Row]) -> CounterMetricFamily:
-    family = CounterMetricFamily(name, documentation, labels=labels)
-    set_samples(family, rows)
-    return family
-
-
-def _named(names: Labels, values: Labels) -> NamedLabels:
-    return dict(zip(names, values, strict=True))
+    return (family.of(labels, rows) for family in families)

@@ -8,11 +8,11 @@ Neighbours: `families` has HAMi's names, `hami_monitor.decide.host` and `observa
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import GaugeMetricFamily, Metric
 
 from hami_monitor.decide.host import HostDevice
 from hami_monitor.decide.observation import Labels, ShownDevice
-from hamicommon.runtime.serving.samples import NamedLabels, set_samples
+from hami_monitor.metrics.family import COUNTER, Family, Kind, filled, named
 
 DEVICE: Labels = ("node", "device_index", "device_uuid")
 SHARE: Labels = ("namespace", "pod", "container", "device_uuid")
@@ -44,17 +44,7 @@ class DeviceFamily:
     values: Callable[[HostDevice], Values]
     labels: Labels = ()
     """Those after the device's."""
-    kind: type[GaugeMetricFamily | CounterMetricFamily] = GaugeMetricFamily
-
-
-@dataclass(frozen=True, slots=True)
-class ShareFamily:
-    """A family with a sample for each shown device of each container that has a value."""
-
-    name: str
-    documentation: str
-    value: Callable[[ShownDevice], float | None]
-    kind: type[GaugeMetricFamily | CounterMetricFamily] = GaugeMetricFamily
+    kind: Kind = GaugeMetricFamily
 
 
 def _one(read: Callable[[HostDevice], float | None], unit: float = 1) -> Callable[[HostDevice], Values]:
@@ -90,7 +80,7 @@ DEVICE_FAMILIES = (
         "hami_device_energy_joules",
         "Energy used since the driver was loaded.",
         _one(lambda d: d.energy_millijoules, 1e-3),
-        kind=CounterMetricFamily,
+        kind=COUNTER,
     ),
     DeviceFamily("hami_device_sm_clock_hertz", "Clock of the processors.", _one(lambda d: d.sm_clock_mhz, 1e6)),
     DeviceFamily("hami_device_memory_clock_hertz", "Clock of the memory.", _one(lambda d: d.memory_clock_mhz, 1e6)),
@@ -114,7 +104,7 @@ DEVICE_FAMILIES = (
         "Memory errors over the life of the device, by kind (corrected, uncorrected).",
         lambda d: ((("corrected",), d.ecc_corrected), (("uncorrected",), d.ecc_uncorrected)),
         labels=("kind",),
-        kind=CounterMetricFamily,
+        kind=COUNTER,
     ),
     DeviceFamily(
         "hami_device_remapped_rows", "Rows of memory that were replaced by spare ones.", _one(lambda d: d.remapped_rows)
@@ -127,20 +117,20 @@ DEVICE_FAMILIES = (
         "XID errors since the monitor opened the driver, by number; none before the first.",
         lambda d: (((str(xid),), count) for xid, count in sorted(d.xid_errors.items())),
         labels=("xid",),
-        kind=CounterMetricFamily,
+        kind=COUNTER,
     ),
     DeviceFamily(
         "hami_device_pcie_replays",
         "Transfers over PCIe that were repeated.",
         _one(lambda d: d.pcie_replays),
-        kind=CounterMetricFamily,
+        kind=COUNTER,
     ),
     DeviceFamily(
         "hami_device_pcie_bytes",
         "Traffic over PCIe, by direction (transmitted, received).",
         lambda d: ((("transmitted",), d.pcie_transmitted_bytes), (("received",), d.pcie_received_bytes)),
         labels=("direction",),
-        kind=CounterMetricFamily,
+        kind=COUNTER,
     ),
     DeviceFamily(
         "hami_device_nvlink_bytes",
@@ -150,59 +140,59 @@ DEVICE_FAMILIES = (
             (("received",), _kib(d.nvlink_received_kib)),
         ),
         labels=("direction",),
-        kind=CounterMetricFamily,
+        kind=COUNTER,
     ),
 )
 
-SHARE_FAMILIES = (
-    ShareFamily(
+SHARE_FAMILIES: tuple[Family[ShownDevice], ...] = (
+    Family(
         "hami_share_core_limit_ratio",
         "Device time that was granted to the container; 0 is no limit.",
         lambda shown: shown.share.core_percent / 100,
     ),
-    ShareFamily(
+    Family(
         "hami_share_processes",
         "Processes of the container that use its devices, as its library counts them.",
         lambda shown: shown.processes,
     ),
-    ShareFamily(
+    Family(
         "hami_share_driver_memory_bytes",
         "Device memory of the container's processes, as the driver counts it.",
         lambda shown: None if shown.driver is None else shown.driver.used_bytes,
     ),
-    ShareFamily(
+    Family(
         "hami_share_driver_processes",
         "Processes of the container that use the device, as the driver lists them.",
         lambda shown: None if shown.driver is None else shown.driver.processes,
     ),
-    ShareFamily(
+    Family(
         "hami_share_busy_ratio",
         "Device time of the container's kernels over the last interval, as the driver samples it.",
         lambda shown: None if shown.driver is None else shown.driver.busy_ratio,
     ),
-    ShareFamily(
+    Family(
         "hami_share_memory_peak_bytes",
         "Most device memory that the container has used since it started.",
         lambda shown: None if shown.records is None else shown.records.peak_bytes,
     ),
-    ShareFamily(
+    Family(
         "hami_share_waiting_launches",
         "Launches that wait now for the container's share of the device's time.",
         lambda shown: None if shown.records is None or shown.sums is None else shown.sums.waiting,
     ),
-    ShareFamily(
+    Family(
         "hami_share_throttled_launches",
         "Launches that had to wait for the container's share of the device's time.",
         lambda shown: None if shown.records is None else shown.records.waited_launches,
-        kind=CounterMetricFamily,
+        kind=COUNTER,
     ),
-    ShareFamily(
+    Family(
         "hami_share_throttled_seconds",
         "Time that these launches have waited, summed over them.",
         lambda shown: None if shown.records is None else shown.records.waited_nanoseconds * 1e-9,
-        kind=CounterMetricFamily,
+        kind=COUNTER,
     ),
-    ShareFamily(
+    Family(
         "hami_share_blocked",
         "1 while launches wait for a container of higher priority, else 0.",
         lambda shown: shown.is_blocked,
@@ -212,36 +202,26 @@ SHARE_FAMILIES = (
 
 def device_families(node_name: str, devices: Iterable[HostDevice]) -> Iterator[Metric]:
     """Yield every family of *devices*, those of the Node *node_name*."""
-    places = [(device, _named(DEVICE, (node_name, str(device.index), device.uuid))) for device in devices]
+    places = [(device, named(DEVICE, (node_name, str(device.index), device.uuid))) for device in devices]
     for family in DEVICE_FAMILIES:
-        metric = family.kind(family.name, family.documentation, labels=(*DEVICE, *family.labels))
         rows = (
-            (place | _named(family.labels, more) if more else place, value)
+            (place | named(family.labels, more) if more else place, value)
             for device, place in places
             for more, value in family.values(device)
         )
-        set_samples(metric, rows)
-        yield metric
+        yield filled(family.name, family.documentation, (*DEVICE, *family.labels), rows, family.kind)
 
 
 def share_families(shown: Iterable[ShownDevice]) -> Iterator[Metric]:
     """Yield every family of the devices *shown* of containers."""
-    places = [(one, _named(SHARE, (*one.labels[:3], one.labels[4]))) for one in shown]
-    for family in SHARE_FAMILIES:
-        metric = family.kind(family.name, family.documentation, labels=SHARE)
-        set_samples(metric, ((place, family.value(one)) for one, place in places))
-        yield metric
-    limiters = GaugeMetricFamily(
+    places = [(named(SHARE, (*one.labels[:3], one.labels[4])), one) for one in shown]
+    yield from (family.of(SHARE, places) for family in SHARE_FAMILIES)
+    yield filled(
         "hami_share_memory_enforcement",
         "1 for who limits the container's memory (library, driver); none for a whole device.",
-        labels=(*SHARE, "by"),
+        (*SHARE, "by"),
+        ((place | {"by": by}, 1) for place, one in places for by in one.memory_limiters),
     )
-    set_samples(limiters, ((place | {"by": by}, 1) for one, place in places for by in one.memory_limiters))
-    yield limiters
-
-
-def _named(names: Labels, values: Labels) -> NamedLabels:
-    return dict(zip(names, values, strict=True))
 
 
 def _kib(amount: int | None) -> int | None:

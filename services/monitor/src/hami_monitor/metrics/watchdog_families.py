@@ -33,8 +33,8 @@ def watchdog_families(status: WatchdogStatus) -> list[Metric]:
     """Return the families of *status*; every kind has a sample of the counter from the start."""
     findings = GaugeMetricFamily(
         "hami_monitor_watchdog_findings",
-        "1 while a container uses a device otherwise than granted, by kind (memory-above-grant, device-not-granted, "
-        "library-not-loaded, not-in-region).",
+        "1 while a container uses a device otherwise than granted, by kind "
+        f"({', '.join(kind.value for kind in Kind)}).",
         labels=("namespace", "pod", "container", "device_uuid", "kind"),
     )
     for finding in status.findings:

@@ -90,8 +90,8 @@ class Accounts:
             return
         until_seconds = self._known_until()
         begun = self._begun(until_seconds)
-        used, tenures = dict(self._used), self._pods.tenures()
-        book = advance(begun, until_seconds, self._read_offers(), tenures, used)
+        used, share_times = dict(self._used), self._pods.share_times()
+        book = advance(begun, until_seconds, self._read_offers(), share_times, used)
         try:
             await asyncio.to_thread(self._file.write, encode_book(book))
         except OSError as error:

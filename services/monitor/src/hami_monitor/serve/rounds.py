@@ -41,6 +41,7 @@ class Rounds:
         self.removed = 0
         """Directories deleted since the start."""
         self._last_end_seconds = monotonic_seconds()
+        self._listed: tuple[ContainerDirectory, ...] | None = None
         self._scan_problem: str | None = None
         self._removal_problem = ""
         self._records_problem = ""
@@ -78,6 +79,10 @@ class Rounds:
         self._scan()
         return self.regions.usages(grants_of(self._pods.shown()))
 
+    def directories(self) -> frozenset[ContainerKey] | None:
+        """Return the containers that had a directory at the last look; None if they could not be listed."""
+        return None if self._listed is None else frozenset(directory.key for directory in self._listed)
+
     def unpreloaded(self) -> frozenset[ContainerKey]:
         """Return the containers that the device plugin started without the library, as they could be read last."""
         try:
@@ -113,11 +118,13 @@ class Rounds:
             directories, odd_names = self._directories.scan()
         except OSError as error:
             self._report_scan(f"{self._directories.path}: {error.strerror}")
+            self._listed = None
             return None
         self._report_scan(None)
         for name in set(odd_names) - set(self._odd_names):
             logger.warning("Directory is not named <pod UID>_<container name>", name=name)
         self._odd_names = odd_names
+        self._listed = directories
         self.regions.follow(directories)
         return directories
 

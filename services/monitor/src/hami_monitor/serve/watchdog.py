@@ -36,6 +36,7 @@ from hami_monitor.decide.watchdog.findings import (
 )
 from hami_monitor.decide.watchdog.group_use import find_in_groups, limited_places
 from hami_monitor.decide.watchdog.owners import PodOwner
+from hami_monitor.decide.watchdog.unprepared import find_unprepared
 from hami_monitor.metrics.watchdog_families import WatchdogStatus
 from hami_monitor.serve.evictions import Evictions
 from hami_monitor.serve.group_reader import GroupReader, ReadUse
@@ -120,7 +121,7 @@ class Watchdog:
             regions, again = self._regions(), await self._used(places)
             used = {place: min(used[place], again[place]) for place in used.keys() & again.keys()}
             by_group = find_in_groups(used, found, owners, granted, regions, by_process)
-        return by_group | by_process
+        return by_group | by_process | find_unprepared(places, owners, granted, self._rounds.directories())
 
     async def _uses(
         self, devices: Sequence[HostDevice], granted: Grants, owners: Mapping[str, PodOwner]

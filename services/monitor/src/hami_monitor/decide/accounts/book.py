@@ -6,7 +6,7 @@ twice, and a book that is advanced after a pause has no gap. In each book, what 
 devices were held, and the rest of what they were offered was idle.
 Shares that complement each other, such as 3/4 of the memory beside 3/4 of the compute, are together more than their
 device. Each then pays less, in proportion, so that nobody pays for more than there is.
-Neighbours: `tenure` says who holds shares when, `price` what part of a device they are.
+Neighbours: `share_time` says who holds shares when, `price` what part of a device they are.
 """
 
 import math
@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
 from hami_monitor.decide.accounts.price import Offers, parts
-from hami_monitor.decide.tenure import Tenure
+from hami_monitor.decide.share_time import ShareTime
 
 KEPT_SECONDS = 3600.0
 """How long a Pod that holds nothing any more keeps its row."""
@@ -93,7 +93,7 @@ class Interval(NamedTuple):
 
 
 def advance(
-    book: Book, until_seconds: float, offers: Offers, tenures: Iterable[Tenure], used: Mapping[PodKey, float]
+    book: Book, until_seconds: float, offers: Offers, share_times: Iterable[ShareTime], used: Mapping[PodKey, float]
 ) -> Book:
     """
     Return *book* with the time from its end to *until_seconds*, and with *used*, in seconds of one device.
@@ -103,7 +103,7 @@ def advance(
     """
     until_seconds = max(until_seconds, book.until_seconds)
     devices, held = dict(book.devices), defaultdict[PodKey, float](float)
-    intervals = _intervals(tenures, offers, book.until_seconds, until_seconds)
+    intervals = _intervals(share_times, offers, book.until_seconds, until_seconds)
     for uuid, offer in offers.items():
         account = devices.get(uuid)
         if account is None:
@@ -154,19 +154,21 @@ def charge(intervals: Iterable[Interval]) -> dict[PodKey, float]:
     return seconds
 
 
-def _intervals(tenures: Iterable[Tenure], offers: Offers, since: float, until: float) -> dict[str, list[Interval]]:
-    """Return what *tenures* hold of each device of *offers* between *since* and *until*."""
+def _intervals(
+    share_times: Iterable[ShareTime], offers: Offers, since: float, until: float
+) -> dict[str, list[Interval]]:
+    """Return what *share_times* hold of each device of *offers* between *since* and *until*."""
     found: dict[str, list[Interval]] = {}
-    for tenure in tenures:
-        prepared = min(tenure.prepared_seconds, tenure.ended_seconds)
+    for share_time in share_times:
+        prepared = min(share_time.prepared_seconds, share_time.ended_seconds)
         for began, ended, is_prepared in (
-            (tenure.began_seconds, prepared, False),
-            (max(prepared, tenure.began_seconds), tenure.ended_seconds, True),
+            (share_time.began_seconds, prepared, False),
+            (max(prepared, share_time.began_seconds), share_time.ended_seconds, True),
         ):
             first, last = max(began, since), min(ended, until)
             if last > first:
-                for uuid, part in parts(tenure.containers, offers, is_prepared=is_prepared).items():
-                    pod = PodKey(tenure.namespace, tenure.name, offers[uuid].type)
+                for uuid, part in parts(share_time.containers, offers, is_prepared=is_prepared).items():
+                    pod = PodKey(share_time.namespace, share_time.name, offers[uuid].type)
                     found.setdefault(uuid, []).append(Interval(first, last, part, pod))
     return found
 

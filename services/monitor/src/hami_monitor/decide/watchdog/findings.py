@@ -32,6 +32,7 @@ class Kind(Enum):
     DEVICE_NOT_GRANTED = "device-not-granted"
     LIBRARY_NOT_LOADED = "library-not-loaded"
     NOT_IN_REGION = "not-in-region"
+    WITHOUT_DEVICES = "without-devices"
 
 
 EVENT_REASONS = {
@@ -39,6 +40,7 @@ EVENT_REASONS = {
     Kind.DEVICE_NOT_GRANTED: "DeviceNotGranted",
     Kind.LIBRARY_NOT_LOADED: "LibraryNotLoaded",
     Kind.NOT_IN_REGION: "NotInRegion",
+    Kind.WITHOUT_DEVICES: "ContainerWithoutDevices",
 }
 
 

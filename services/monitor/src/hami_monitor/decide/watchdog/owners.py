@@ -8,11 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hami_monitor.decide.tenure import ENDED_PHASES
-from hamicommon.wire.go.strconv import parse_bool
+from hamicommon.pod.reading import read_pod
 
-DISABLE_CONTROL = "CUDA_DISABLE_CONTROL"
-"""With this variable in its Pod a container gets no library, as in HAMi."""
 _STATUSES = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
 
 
@@ -31,16 +28,16 @@ class PodOwner:
     """Whether it has ResourceClaims, by which a DRA driver may give it devices."""
 
 
-def pod_owner(pod: Mapping[str, Any]) -> PodOwner:
-    """Return what the watchdog knows of *pod*."""
-    metadata, spec, status = pod.get("metadata") or {}, pod.get("spec") or {}, pod.get("status") or {}
+def pod_owner(item: Mapping[str, Any]) -> PodOwner:
+    """Return what the watchdog knows of the Pod in *item*."""
+    pod = read_pod(item)
     return PodOwner(
-        namespace=str(metadata.get("namespace") or ""),
-        name=str(metadata.get("name") or ""),
-        containers=dict(_ids(status)),
-        without_library=frozenset(_without_library(spec)),
-        is_ended=status.get("phase") in ENDED_PHASES,
-        has_claims=bool(spec.get("resourceClaims")),
+        namespace=pod.namespace,
+        name=pod.name,
+        containers=dict(_ids(item.get("status") or {})),
+        without_library=frozenset(each.name for each in pod.containers if each.is_control_disabled),
+        is_ended=pod.has_ended,
+        has_claims=bool((item.get("spec") or {}).get("resourceClaims")),
     )
 
 
@@ -50,10 +47,3 @@ def _ids(status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             _, separator, container_id = str(container.get("containerID") or "").partition("://")
             if separator:
                 yield container_id, str(container.get("name") or "")
-
-
-def _without_library(spec: Mapping[str, Any]) -> Iterator[str]:
-    for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
-        values = (item.get("value") for item in container.get("env") or () if item.get("name") == DISABLE_CONTROL)
-        if any(parse_bool(str(value or "")) for value in values):
-            yield str(container.get("name") or "")
