@@ -9,7 +9,7 @@ from typing import Any
 from hamicommon.model import Device, Share
 from hamicommon.wire.node_devices import encode_node_devices
 from hamicommon.wire.pod_devices import encode_pod_devices
-from kubectl_hami.values.seen import Seen
+from kubectl_hami.values.cluster_snapshot import ClusterSnapshot
 
 NOW = datetime(2026, 11, 25, 12, tzinfo=UTC)
 ALLOCATED = "hami.io/vgpu-devices-allocated"
@@ -27,7 +27,10 @@ def a_node(name: str = "n1", *devices: Device, **annotations: str) -> dict[str, 
     return {
         "metadata": {"name": name, "annotations": {REGISTER: encode_node_devices(devices), **annotations}},
         "spec": {},
-        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+        "status": {
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "allocatable": {"nvidia.com/gpu": str(sum(device.count for device in devices))},
+        },
     }
 
 
@@ -78,6 +81,6 @@ def a_scrape(values: Mapping[str, float], **labels: str) -> bytes:
     return "".join(f"{name}{{{text}}} {value}\n" for name, value in values.items()).encode()
 
 
-def seen(**parts: Any) -> Seen:
+def a_cluster(**parts: Any) -> ClusterSnapshot:
     """Return what was read of a cluster called `c`."""
-    return Seen(**{"cluster": "c", "taken_at": NOW, **parts})
+    return ClusterSnapshot(**{"name": "c", "taken_at": NOW, **parts})

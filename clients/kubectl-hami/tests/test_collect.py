@@ -32,10 +32,10 @@ def test_monitors_are_asked_through_the_proxy_of_their_pods() -> None:
         }
     )
 
-    seen = collect(source)
+    cluster = collect(source)
 
-    assert {"n1": b"x 1\n"} == seen.monitors
-    assert () == seen.problems
+    assert {"n1": b"x 1\n"} == cluster.monitors
+    assert () == cluster.problems
 
 
 def test_monitor_that_does_not_answer_is_one_sentence() -> None:
@@ -64,10 +64,10 @@ def test_without_the_right_to_list_all_pods_those_of_the_namespace_are_read() ->
         }
     )
 
-    seen = collect(source, "mine")
+    cluster = collect(source, "mine")
 
-    assert 1 == len(seen.pods)
-    assert any("only the Pods of mine count" in problem for problem in seen.problems)
+    assert 1 == len(cluster.pods)
+    assert any("only the Pods of mine count" in problem for problem in cluster.problems)
     with pytest.raises(ReadError, match="with -n NAMESPACE only its Pods are read"):
         collect(source)
 

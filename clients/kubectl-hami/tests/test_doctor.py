@@ -13,7 +13,7 @@ import yaml
 from kubectl_hami.answer.doctor import CHECKS, checks
 from kubectl_hami.values.diagnosis import Check, Examined, Service
 
-from .builders import NOW, a_device, a_node, a_pod, a_share, seen
+from .builders import NOW, a_cluster, a_device, a_node, a_pod, a_share
 from .fakes import a_service
 
 DEVICE_CONFIG = "nvidia:\n  resourceCountName: nvidia.com/gpu\n"
@@ -75,7 +75,7 @@ def a_lease(age_seconds: float = 3) -> dict[str, Any]:
 def well() -> Examined:
     """Return a cluster in which all is well."""
     return Examined(
-        seen=seen(nodes=(a_node("n1", a_device()),), pods=(a_pod("p", a_share()),)),
+        cluster=a_cluster(nodes=(a_node("n1", a_device()),), pods=(a_pod("p", a_share()),)),
         services=tuple(a_running(component) for component in METRICS),
         webhooks=(a_hook(),),
         config_maps=({"data": {"device-config.yaml": DEVICE_CONFIG}}, scheduler_config()),
@@ -94,14 +94,14 @@ def with_node(**annotations: str) -> Examined:
     """Return a cluster whose Node has more *annotations*."""
     node = a_node("n1", a_device())
     node["metadata"]["annotations"] |= annotations
-    return replace(well(), seen=seen(nodes=(node,)))
+    return replace(well(), cluster=a_cluster(nodes=(node,)))
 
 
 def with_pending(phase: str) -> Examined:
     """Return a cluster with a bound Pod of this bind phase, which started 10 minutes ago."""
     pod = a_pod("p", a_share(), status={"phase": "Pending", "startTime": (NOW - timedelta(minutes=10)).isoformat()})
     pod["metadata"]["annotations"]["hami.io/bind-phase"] = phase
-    return replace(well(), seen=seen(nodes=(a_node("n1", a_device()),), pods=(pod,)))
+    return replace(well(), cluster=a_cluster(nodes=(a_node("n1", a_device()),), pods=(pod,)))
 
 
 def without(component: str) -> Examined:
@@ -116,6 +116,33 @@ def old_version() -> Service:
     return replace(service, pod={**service.pod, "metadata": {**service.pod["metadata"], "labels": labels}})
 
 
+def with_offer(**allocatable: str) -> Examined:
+    """Return a cluster whose only Node lists a device, and whose kubelet offers *allocatable*."""
+    node = a_node("n1", a_device())
+    node["status"]["allocatable"] = {
+        "cpu": "8",
+        **{name.replace("__", "/"): text for name, text in allocatable.items()},
+    }
+    return replace(well(), cluster=a_cluster(nodes=(node,)))
+
+
+@pytest.mark.parametrize(
+    ("allocatable", "health"),
+    [
+        ({}, "bad"),
+        ({"nvidia.com__gpu": "0"}, "bad"),
+        ({"nvidia.com__gpumem": "1G"}, "bad"),
+        ({"nvidia.com__gpu": "10"}, "good"),
+    ],
+)
+def test_inventory_without_a_living_plugin_is_named(allocatable: dict[str, str], health: str) -> None:
+    """Nobody else says so once the plugin has left."""
+    found = next(check for check in checks(with_offer(**allocatable)) if check.name == "inventories")
+
+    assert health == found.health
+    assert ("n1" in found.found) is (health == "bad")
+
+
 FINDING = 'hami_monitor_watchdog_findings{namespace="a",pod="p",kind="memory-above-grant"}'
 BROKEN: list[tuple[str, str, str, Callable[[], Examined]]] = [
     ("services", "bad", "no Pod of hami-webhook", lambda: without("hami-webhook")),
@@ -125,6 +152,7 @@ BROKEN: list[tuple[str, str, str, Callable[[], Examined]]] = [
         "not ready: hami/hami-monitor",
         lambda: with_services(Service("hami-monitor", a_service("monitor", "hami-monitor"))),
     ),
+    ("inventories", "bad", "no plugin runs, on n1", lambda: with_offer(nvidia_com__gpu="0")),
     ("webhook", "bad", "has the webhook vgpu.hami.io", lambda: replace(well(), webhooks=({"webhooks": []},))),
     ("webhook", "bad", "no caBundle", lambda: replace(well(), webhooks=(a_hook(clientConfig={}),))),
     ("webhook", "doubtful", "is Ignore", lambda: replace(well(), webhooks=(a_hook(failurePolicy="Ignore"),))),
@@ -192,7 +220,7 @@ BROKEN: list[tuple[str, str, str, Callable[[], Examined]]] = [
     ),
     ("nodes", "bad", "no device plugin runs", lambda: without("hami-device-plugin")),
     ("nodes", "doubtful", "only one of device plugin and monitor", lambda: without("hami-monitor")),
-    ("nodes", "bad", "no device is offered on n1", lambda: replace(well(), seen=seen(nodes=(a_node("n1"),)))),
+    ("nodes", "bad", "no device is offered on n1", lambda: replace(well(), cluster=a_cluster(nodes=(a_node("n1"),)))),
     (
         "driver",
         "bad",
@@ -203,14 +231,14 @@ BROKEN: list[tuple[str, str, str, Callable[[], Examined]]] = [
         "devices",
         "bad",
         "unhealthy: GPU-a on n1",
-        lambda: replace(well(), seen=seen(nodes=(a_node("n1", a_device(healthy=False)),))),
+        lambda: replace(well(), cluster=a_cluster(nodes=(a_node("n1", a_device(healthy=False)),))),
     ),
     (
         "devices",
         "bad",
         "more memory is granted than offered",
         lambda: replace(
-            well(), seen=seen(nodes=(a_node("n1", a_device()),), pods=(a_pod("p", a_share(memory_mib=20000)),))
+            well(), cluster=a_cluster(nodes=(a_node("n1", a_device()),), pods=(a_pod("p", a_share(memory_mib=20000)),))
         ),
     ),
     (
@@ -293,7 +321,7 @@ def test_what_is_broken_is_found_with_a_fix(name: str, health: str, text: str, m
 
 def test_nothing_is_good_where_nothing_could_be_read() -> None:
     """A check that could not be made must not calm anybody."""
-    found: list[Check] = list(checks(Examined(seen())))
+    found: list[Check] = list(checks(Examined(a_cluster())))
 
     known = {"allocations", "locks"}  # they read only Pods and Nodes, of which there are none
     assert known == {check.name for check in found if check.health == "good"}

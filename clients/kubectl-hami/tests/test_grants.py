@@ -9,7 +9,7 @@ import pytest
 from kubectl_hami.answer.grants import Comparison, comparisons
 from kubectl_hami.answer.state import state_of
 
-from .builders import a_device, a_node, a_pod, a_scrape, a_share, seen
+from .builders import a_cluster, a_device, a_node, a_pod, a_scrape, a_share
 
 MIB = 2**20
 
@@ -19,7 +19,7 @@ def compared(*metrics: dict[str, float], phase: str = "success", memory_mib: int
     pod = a_pod("p", a_share(memory_mib=memory_mib))
     pod["metadata"]["annotations"]["hami.io/bind-phase"] = phase
     scrape = b"".join(a_scrape(values) for values in metrics) + b"up 1\n"
-    state = state_of(seen(nodes=(a_node("n1", a_device(**device)),), pods=(pod,), monitors={"n1": scrape}))
+    state = state_of(a_cluster(nodes=(a_node("n1", a_device(**device)),), pods=(pod,), monitors={"n1": scrape}))
     [found] = comparisons(state)
     return found
 
@@ -52,7 +52,9 @@ def test_use_above_the_grant_is_a_broken_promise() -> None:
 def test_finding_of_the_watchdog_is_a_broken_promise() -> None:
     """It reads the driver, which a tenant cannot change."""
     finding = a_scrape({"hami_monitor_watchdog_findings": 1}, kind="library-not-loaded")
-    state = state_of(seen(nodes=(a_node("n1", a_device()),), pods=(a_pod("p", a_share()),), monitors={"n1": finding}))
+    state = state_of(
+        a_cluster(nodes=(a_node("n1", a_device()),), pods=(a_pod("p", a_share()),), monitors={"n1": finding})
+    )
 
     [found] = comparisons(state)
 
@@ -83,7 +85,7 @@ def test_failed_allocation_is_a_broken_promise() -> None:
 
 def test_device_that_is_gone_is_a_broken_promise() -> None:
     """The container was promised it."""
-    state = state_of(seen(nodes=(a_node("n1"),), pods=(a_pod("p", a_share()),)))
+    state = state_of(a_cluster(nodes=(a_node("n1"),), pods=(a_pod("p", a_share()),)))
 
     [found] = comparisons(state)
 
@@ -93,6 +95,6 @@ def test_device_that_is_gone_is_a_broken_promise() -> None:
 def test_one_pod_can_be_asked_for() -> None:
     """The others are left out."""
     pods = (a_pod("p", a_share()), a_pod("q", a_share()))
-    state = state_of(seen(nodes=(a_node("n1", a_device()),), pods=pods))
+    state = state_of(a_cluster(nodes=(a_node("n1", a_device()),), pods=pods))
 
     assert ["q"] == [one.share.pod for one in comparisons(state, "q")]

@@ -7,9 +7,11 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
+from urllib3 import PoolManager, ProxyManager
 
 from kubectl_hami.read import kube, source
 from kubectl_hami.read.kube import LiveCluster, connect, contexts
@@ -25,7 +27,7 @@ class ApiServer(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer one request."""
-        path = self.path.partition("?")[0]
+        path = urlsplit(self.path).path
         if path == "/large":
             self._answer(200, b"x" * 2000)
         elif path == "/html":
@@ -143,3 +145,20 @@ def test_kubeconfig_that_cannot_be_used_says_how_to_name_another(text: str | Non
 
     with pytest.raises(ReadError, match="give --kubeconfig, or set KUBECONFIG"):
         contexts(str(file))
+
+
+def test_the_proxy_is_the_one_that_kubectl_uses(tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy gets what `NO_PROXY` does not name. Loopback never goes there, although the variables name a dead one."""
+    for name in ("http_proxy", "HTTP_PROXY", "no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HTTP_PROXY", address)
+    [proxied] = connect(a_kubeconfig(tmp_path, "http://api.example"), ["one"], agent="kubectl-hami/1")
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    [direct] = connect(a_kubeconfig(tmp_path, address), ["one"], agent="kubectl-hami/1")
+    monkeypatch.setenv("NO_PROXY", "192.0.2.0/24")
+    [excluded] = connect(a_kubeconfig(tmp_path, "http://192.0.2.1"), ["one"], agent="kubectl-hami/1")
+
+    assert b"kubectl-hami/1" in proxied.get("/agent")
+    assert b"kubectl-hami/1" in direct.get("/agent")
+    assert isinstance(excluded._api.rest_client.pool_manager, PoolManager)
+    assert not isinstance(excluded._api.rest_client.pool_manager, ProxyManager)

@@ -4,11 +4,10 @@ Questions to the scheduler.
 
 import pytest
 
-from kubectl_hami.answer.remedies import remedies
+from kubectl_hami.answer.waits import Remedy, remedies
 from kubectl_hami.read.scheduler import explanation, schedulers
 from kubectl_hami.read.source import Endpoint, ReadError
 from kubectl_hami.show.table import seconds
-from kubectl_hami.values.wait import Remedy
 
 from .fakes import FakeSource, a_service
 

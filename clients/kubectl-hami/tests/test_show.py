@@ -12,14 +12,14 @@ from rich.console import Console
 
 from kubectl_hami.answer.state import state_of
 from kubectl_hami.answer.top import Row, device_rows, node_rows, ordered, pod_rows
+from kubectl_hami.answer.waits import Remedy
+from kubectl_hami.commands.top import top_screen, top_table
+from kubectl_hami.commands.waiting import waiting_table
 from kubectl_hami.show.form import written
 from kubectl_hami.show.table import table
-from kubectl_hami.show.top import top_screen, top_table
-from kubectl_hami.show.waiting import waiting_table
 from kubectl_hami.values.cluster import ClusterState, Waiting
-from kubectl_hami.values.wait import Remedy
 
-from .builders import NOW, a_device, a_node, a_pod, a_scrape, a_share, seen
+from .builders import NOW, a_cluster, a_device, a_node, a_pod, a_scrape, a_share
 
 MIB = 2**20
 
@@ -28,7 +28,7 @@ def a_state() -> ClusterState:
     """Return one Node with two devices and one Pod on the first."""
     devices = (a_device(), a_device("GPU-b", index=1, healthy=False))
     scrape = a_scrape({"hami_vgpu_memory_used_bytes": 3500 * MIB, "hami_host_gpu_memory_used_bytes": 3600 * MIB})
-    return state_of(seen(nodes=(a_node("n1", *devices),), pods=(a_pod("p", a_share()),), monitors={"n1": scrape}))
+    return state_of(a_cluster(nodes=(a_node("n1", *devices),), pods=(a_pod("p", a_share()),), monitors={"n1": scrape}))
 
 
 def lines(of: str, rows: list[Row], *, is_wide: bool = False) -> list[list[str]]:
@@ -153,7 +153,7 @@ def test_json_and_yaml_say_the_same() -> None:
 
 def test_names_of_tenants_cannot_drive_a_terminal() -> None:
     """An escape sequence in a model is shown, not obeyed."""
-    state = state_of(seen(nodes=(a_node("n1", a_device(type="\x1b[2Jgone\r\n\u202e")),)))
+    state = state_of(a_cluster(nodes=(a_node("n1", a_device(type="\x1b[2Jgone\r\n\u202e")),)))
     output = io.StringIO()
     Console(file=output, width=300, force_terminal=True).print(top_table("devices", list(device_rows(state))))
 

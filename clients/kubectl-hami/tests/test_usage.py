@@ -11,9 +11,9 @@ import pytest
 from kubectl_hami.answer.usage import hours, totals
 from kubectl_hami.commands.usage import span
 from kubectl_hami.main import parser
-from kubectl_hami.values.seen import Seen
+from kubectl_hami.values.cluster_snapshot import ClusterSnapshot
 
-from .builders import a_node, seen
+from .builders import a_cluster, a_node
 from .prometheus import Prometheus
 
 HELD, USED = "hami_namespace_held_seconds_total", "hami_namespace_used_seconds_total"
@@ -25,7 +25,9 @@ def counted(node: str, namespace: str, held_seconds: float, used_seconds: float 
     return f"{HELD}{labels} {held_seconds}\n{USED}{labels} {used_seconds}\n".encode()
 
 
-def added(now: Seen, earlier: Seen | None = None, of: str = "namespaces", **options: str) -> list[tuple[Any, ...]]:
+def added(
+    now: ClusterSnapshot, earlier: ClusterSnapshot | None = None, of: str = "namespaces", **options: str
+) -> list[tuple[Any, ...]]:
     """Return namespace, model, held and used hours of each row."""
     problems: list[str] = []
     rows = hours(of, totals(of, now, earlier, problems), **options)
@@ -40,10 +42,10 @@ def test_hours_of_a_namespace_are_those_of_all_nodes() -> None:
         "n2": counted("n2", "a", 1800) + counted("n2", "a", 360, model="A100"),
     }
 
-    rows = added(seen(monitors=monitors))
+    rows = added(a_cluster(monitors=monitors))
 
     assert [("b", "T4", 5.0, 0.0), ("a", "T4", 1.5, 0.25), ("a", "A100", 0.1, 0.0)] == rows
-    assert ["a", "a"] == [row[0] for row in added(seen(monitors=monitors), namespace="a")]
+    assert ["a", "a"] == [row[0] for row in added(a_cluster(monitors=monitors), namespace="a")]
 
 
 def test_idle_closes_the_books_of_a_model() -> None:
@@ -52,14 +54,16 @@ def test_idle_closes_the_books_of_a_model() -> None:
     labels = '{device_type="T4",device_uuid="GPU-a",node="n1"}'
     scrape = "".join(f"hami_device_{name}_seconds_total{labels} {value}\n" for name, value in names.items()).encode()
 
-    [row] = hours("models", totals("models", seen(monitors={"n1": scrape + counted("n1", "a", 5400, 3600)}), None, []))
+    [row] = hours(
+        "models", totals("models", a_cluster(monitors={"n1": scrape + counted("n1", "a", 5400, 3600)}), None, [])
+    )
 
     assert (2.0, 1.5, 0.5, 1.0) == (row.offered_hours, row.held_hours, row.idle_hours, row.used_hours)
 
 
 def test_hours_since_an_archive_are_what_was_added() -> None:
     """A Node that joined since counts whole; a counter whose file was lost began at zero."""
-    earlier = seen(
+    earlier = a_cluster(
         nodes=(a_node("n1"), a_node("n2")),
         monitors={"n1": counted("n1", "a", 3600, 1800), "n2": counted("n2", "a", 36000)},
     )
@@ -69,14 +73,14 @@ def test_hours_since_an_archive_are_what_was_added() -> None:
         "n3": counted("n3", "b", 360),
     }
 
-    assert [("a", "T4", 2.0, 0.25), ("b", "T4", 0.1, 0.0)] == added(seen(monitors=monitors), earlier)
+    assert [("a", "T4", 2.0, 0.25), ("b", "T4", 0.1, 0.0)] == added(a_cluster(monitors=monitors), earlier)
 
 
 @pytest.mark.parametrize("nodes", [(), (a_node("n1"),)], ids=["Nodes unknown", "monitor silent"])
 def test_node_that_the_archive_did_not_measure_is_left_out_and_named(nodes: tuple[dict[str, Any], ...]) -> None:
     """Its counters may be years old."""
     problems: list[str] = []
-    now, earlier = seen(monitors={"n1": counted("n1", "a", 3600)}), seen(nodes=nodes)
+    now, earlier = a_cluster(monitors={"n1": counted("n1", "a", 3600)}), a_cluster(nodes=nodes)
 
     assert [] == list(totals("namespaces", now, earlier, problems))
     assert ["node n1 is left out: the archive has no metrics of its monitor"] == problems
@@ -85,7 +89,7 @@ def test_node_that_the_archive_did_not_measure_is_left_out_and_named(nodes: tupl
 def test_answer_that_is_no_scrape_is_left_out_and_named() -> None:
     """The others still count."""
     problems: list[str] = []
-    now = seen(monitors={"n1": f"{HELD}{{".encode(), "n2": counted("n2", "a", 3600)})
+    now = a_cluster(monitors={"n1": f"{HELD}{{".encode(), "n2": counted("n2", "a", 3600)})
 
     assert 1 == len(hours("namespaces", totals("namespaces", now, None, problems)))
     assert ["node n1 is left out: its monitor's answer is not in Prometheus' text format"] == problems

@@ -12,7 +12,7 @@ from typing import Final
 from hamicommon.errors import HamiError
 from kubectl_hami import __version__
 from kubectl_hami.commands import bundle, completion, doctor, explain, grants, top, ui, usage, waiting
-from kubectl_hami.commands.frame import INTERRUPTED, NAME, UNKNOWN, WELL, silence
+from kubectl_hami.commands.command_line import INTERRUPTED, NAME, UNKNOWN, WELL, silence
 from kubectl_hami.show.table import safe
 
 COMPLETER: Final = "kubectl_complete-hami"

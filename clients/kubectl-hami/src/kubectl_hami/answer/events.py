@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from kubectl_hami.answer.waits import moment
-from kubectl_hami.values.seen import Object
+from hamicommon.model import Object
+from hamicommon.pod.containers import moment
 
 
 @dataclass(frozen=True, slots=True)

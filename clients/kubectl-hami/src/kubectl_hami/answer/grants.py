@@ -81,7 +81,7 @@ def _broken(share: Share) -> list[str]:
 
 
 def _unmeasured(node: Node, device: Device, share: Share) -> str:
-    """Return why nothing is known of a container's limit."""
+    """Return why a container's limit is unknown."""
     if share.memory_mib >= device.memory_mib and share.core_percent in {0, WHOLE_PERCENT}:
         return "a whole device has no limit to check"
     if device.mode == "mig":

@@ -7,26 +7,27 @@ Neighbours: `shares` reads Pods, `waits` the Pods without a Node, `exposition` t
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from hamicommon.config import DeviceConfig
-from hamicommon.held import NOTHING, Taken
+from hamicommon.config.device_config import DeviceConfig
 from hamicommon.model import Device as Offered
+from hamicommon.model import Object
+from hamicommon.pod.amounts import NOTHING, Amounts
 from hamicommon.wire import keys
 from hamicommon.wire.errors import DecodeError
 from hamicommon.wire.node_devices import decode_node_devices
 from kubectl_hami.answer.exposition import ScrapeError, samples
-from kubectl_hami.answer.shares import Held, held
+from kubectl_hami.answer.shares import PodAllocation, allocations, is_ready
 from kubectl_hami.answer.waits import waiting
 from kubectl_hami.values.cluster import ClusterState, Device, Node, Share
-from kubectl_hami.values.seen import Object, Seen
+from kubectl_hami.values.cluster_snapshot import ClusterSnapshot
 
 _REGISTER: Final = re.compile(r"hami\.io/node-(register-.+|.+-register)")
 """The annotation with the inventory, of any vendor."""
 _COUNTED: Final = frozenset(vendor.key for vendor in DeviceConfig().vendors() if not vendor.register_key)
-"""Vendors whose devices a Node only counts. Of these, what is granted is all that is known to be there."""
+"""Vendors whose devices a Node only counts. Only the granted ones of them are known."""
 _MIB: Final = 2**20
 
 _SHARE_VALUES: Final = {
@@ -58,24 +59,24 @@ class _Use:
     """Likewise: the kinds of what the watchdog found."""
 
 
-def state_of(seen: Seen) -> ClusterState:
-    """Return the whole picture of the cluster in *seen*."""
-    problems = list(seen.problems)
-    uses = _uses(seen.monitors, problems)
-    holders: defaultdict[str, list[Held]] = defaultdict(list)
-    for one in held(seen.pods, problems):
-        holders[one.node].append(one)
-    objects = {str((node.get("metadata") or {}).get("name") or ""): node for node in seen.nodes}
+def state_of(cluster: ClusterSnapshot) -> ClusterState:
+    """Return the whole picture of *cluster*."""
+    problems = list(cluster.problems)
+    uses = _uses(cluster.monitors, problems)
+    by_node: defaultdict[str, list[PodAllocation]] = defaultdict(list)
+    for one in allocations(cluster.pods, problems):
+        by_node[one.node].append(one)
+    objects = {str((node.get("metadata") or {}).get("name") or ""): node for node in cluster.nodes}
     nodes = []
-    for name in sorted(objects.keys() | holders.keys()):
+    for name in sorted(objects.keys() | by_node.keys()):
         offered = _inventory(objects.get(name, {}), name, problems)
-        if offered or name in holders:
-            nodes.append(_node(name, objects.get(name, {}), offered, holders[name], uses.get(name)))
+        if offered or name in by_node:
+            nodes.append(_node(name, objects.get(name, {}), offered, by_node[name], uses.get(name)))
     return ClusterState(
-        cluster=seen.cluster,
-        taken_at=seen.taken_at,
+        cluster=cluster.name,
+        taken_at=cluster.taken_at,
         nodes=tuple(nodes),
-        waiting=waiting(seen.pods, seen.refusals, seen.taken_at),
+        waiting=waiting(cluster.pods, cluster.refusals, cluster.taken_at),
         problems=tuple(problems),
     )
 
@@ -92,11 +93,13 @@ def _inventory(node: Object, name: str, problems: list[str]) -> dict[str, Offere
     return found
 
 
-def _node(name: str, node: Object, offered: Mapping[str, Offered], holders: list[Held], use: _Use | None) -> Node:
-    amounts: defaultdict[str, Taken] = defaultdict(Taken)
+def _node(
+    name: str, node: Object, offered: Mapping[str, Offered], allocated: list[PodAllocation], use: _Use | None
+) -> Node:
+    amounts: defaultdict[str, Amounts] = defaultdict(Amounts)
     shares: defaultdict[str, list[Share]] = defaultdict(list)
     vendors: dict[str, str] = {}
-    for one in holders:
+    for one in allocated:
         for uuid, taken in one.amounts.items():
             amounts[uuid] = amounts[uuid].plus(taken)
         for uuid, vendor, share in one.shares:
@@ -117,14 +120,14 @@ def _node(name: str, node: Object, offered: Mapping[str, Offered], holders: list
     ]
     return Node(
         name=name,
-        is_ready=_is_ready(node),
+        is_ready=is_ready(node),
         is_cordoned=bool((node.get("spec") or {}).get("unschedulable")),
         is_measured=use is not None,
         devices=tuple(sorted(devices, key=lambda device: (device.replicas == 0, device.index, device.id))),
     )
 
 
-def _unlisted(uuid: str, vendor: str, granted: Taken) -> Offered:
+def _unlisted(uuid: str, vendor: str, granted: Amounts) -> Offered:
     """Return a device that no inventory lists: one that only its Node counts, or else one that is gone."""
     if vendor in _COUNTED:
         return Offered(uuid, granted.replicas, granted.memory_mib, granted.core_percent, "", index=-1)
@@ -136,7 +139,7 @@ def _device(
     offered: Offered,
     vendor: str,
     is_cordoned: bool,
-    granted: Taken,
+    granted: Amounts,
     shares: tuple[Share, ...],
     use: Measured,
 ) -> Device:
@@ -204,11 +207,6 @@ def _place(labels: Mapping[str, str]) -> tuple[str, ...]:
 
 def _annotations(node: Object) -> Mapping[str, str]:
     return (node.get("metadata") or {}).get("annotations") or {}
-
-
-def _is_ready(node: Object) -> bool:
-    conditions: Iterable[Mapping[str, str]] = (node.get("status") or {}).get("conditions") or ()
-    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
 
 
 def _mib(amount_bytes: float | None) -> int | None:

@@ -2,7 +2,7 @@
 Add up what is offered, granted, used and throttled: by Node, by device, by Pod.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -27,7 +27,7 @@ class Row:
     used_core_percent: float | None
     throttled_seconds: float | None
     state: str
-    """What is wrong with it; empty if nothing is."""
+    """The problem; empty if there is none."""
 
 
 ORDERS: Final[Mapping[str, Callable[[Row], Any]]] = {
@@ -50,42 +50,37 @@ def ordered(rows: Iterable[Row], order: str) -> list[Row]:
 def node_rows(state: ClusterState) -> Iterator[Row]:
     """Yield a row for each Node."""
     for node in state.nodes:
-        devices = node.devices
-        models = sorted({device.model for device in devices if device.model})
-        yield Row(
-            cluster=state.cluster,
-            name=(node.name, str(len(devices))),
-            wide=(", ".join(models),),
-            shares=sum(device.granted_replicas for device in devices),
-            offered_memory_mib=sum(device.memory_mib for device in devices),
-            granted_memory_mib=sum(device.granted_memory_mib for device in devices),
-            used_memory_mib=_whole(device.used_memory_mib for device in devices),
-            offered_core_percent=sum(device.core_percent for device in devices),
-            granted_core_percent=sum(device.granted_core_percent for device in devices),
-            used_core_percent=_sum(device.used_core_percent for device in devices),
-            throttled_seconds=_sum(share.throttled_seconds for device in devices for share in device.shares),
-            state=_node_state(node),
-        )
+        models = sorted({device.model for device in node.devices if device.model})
+        name = (node.name, str(len(node.devices)))
+        yield _row(state, name, (", ".join(models),), node.devices, _node_state(node))
 
 
 def device_rows(state: ClusterState) -> Iterator[Row]:
     """Yield a row for each device."""
     for node in state.nodes:
         for device in node.devices:
-            yield Row(
-                cluster=state.cluster,
-                name=(node.name, _index(device), device.model or "-"),
-                wide=(device.id, device.mode or "-"),
-                shares=device.granted_replicas,
-                offered_memory_mib=device.memory_mib,
-                granted_memory_mib=device.granted_memory_mib,
-                used_memory_mib=device.used_memory_mib,
-                offered_core_percent=device.core_percent,
-                granted_core_percent=device.granted_core_percent,
-                used_core_percent=device.used_core_percent,
-                throttled_seconds=_sum(share.throttled_seconds for share in device.shares),
-                state=_device_state(device),
-            )
+            name = (node.name, _index(device), device.model or "-")
+            yield _row(state, name, (device.id, device.mode or "-"), (device,), _device_state(device))
+
+
+def _row(
+    state: ClusterState, name: tuple[str, ...], wide: tuple[str, ...], devices: Sequence[Device], problem: str
+) -> Row:
+    """Return the row of *devices* together."""
+    return Row(
+        cluster=state.cluster,
+        name=name,
+        wide=wide,
+        shares=sum(device.granted_replicas for device in devices),
+        offered_memory_mib=sum(device.memory_mib for device in devices),
+        granted_memory_mib=sum(device.granted_memory_mib for device in devices),
+        used_memory_mib=_whole(device.used_memory_mib for device in devices),
+        offered_core_percent=sum(device.core_percent for device in devices),
+        granted_core_percent=sum(device.granted_core_percent for device in devices),
+        used_core_percent=_sum(device.used_core_percent for device in devices),
+        throttled_seconds=_sum(share.throttled_seconds for device in devices for share in device.shares),
+        state=problem,
+    )
 
 
 def pod_rows(state: ClusterState) -> Iterator[Row]:

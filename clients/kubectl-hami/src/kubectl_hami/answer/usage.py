@@ -11,11 +11,24 @@ from dataclasses import dataclass
 from typing import Final
 
 from kubectl_hami.answer.exposition import ScrapeError, samples
-from kubectl_hami.values.seen import Seen
-from kubectl_hami.values.usage import DeviceHours
+from kubectl_hami.values.cluster_snapshot import ClusterSnapshot
 
 HOUR_SECONDS: Final = 3600
 _MODEL: Final = "device_type"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceHours:
+    """Hours of one whole device, of a namespace, a Pod or a model. A field that the row does not have is None."""
+
+    namespace: str | None
+    pod: str | None
+    model: str
+    held_hours: float
+    used_hours: float | None
+    """What was used of it; None if nothing measured it."""
+    offered_hours: float | None = None
+    idle_hours: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +74,13 @@ Total = tuple[Counter, Mapping[str, str], float]
 """A counter, the labels of one series or of a sum of series, and seconds."""
 
 
-def totals(of: str, seen: Seen, earlier: Seen | None, problems: list[str]) -> Iterator[Total]:
+def totals(of: str, cluster: ClusterSnapshot, earlier: ClusterSnapshot | None, problems: list[str]) -> Iterator[Total]:
     """
-    Yield what the monitors in *seen* have counted for the table *of*, since *earlier* if that is given.
+    Yield what the monitors in *cluster* have counted for the table *of*, since *earlier* if that is given.
 
     A Node that cannot be compared is left out, and *problems* says so.
     """
-    for node, scrape in seen.monitors.items():
+    for node, scrape in cluster.monitors.items():
         if earlier and node not in earlier.monitors and not _is_new(node, earlier):
             problems.append(f"node {node} is left out: the archive has no metrics of its monitor")
             continue
@@ -85,7 +98,7 @@ def totals(of: str, seen: Seen, earlier: Seen | None, problems: list[str]) -> It
                 yield counter, dict(zip(counter.labels, series, strict=True)), grown
 
 
-def _is_new(node: str, earlier: Seen) -> bool:
+def _is_new(node: str, earlier: ClusterSnapshot) -> bool:
     """Return whether *earlier* knows the Nodes, and *node* is none of them: then all it has counted is later."""
     return bool(earlier.nodes) and all(node != one["metadata"]["name"] for one in earlier.nodes)
 

@@ -1,18 +1,34 @@
 """
-Find the Pods that ask for devices and have no Node, and why.
+Find the Pods that ask for devices and have no Node, why, and what would help.
 """
 
-from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
 
-from kubectl_hami.answer.shares import asks_for_devices, name_of
+from hamicommon.model import Object
+from hamicommon.pod.containers import containers_of, has_ended, moment
+from hamicommon.pod.lists import extended_resources
+from kubectl_hami.answer.shares import name_of
 from kubectl_hami.values.cluster import Waiting
-from kubectl_hami.values.seen import Object
 
 REFUSED = "FilteringFailed"
 """The reason of the Events in which the scheduler says why a Pod fits nowhere."""
 _DEFAULT_SCHEDULER = "default-scheduler"
 _CAUSE_CHARACTERS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """The scheduler's answer about one waiting Pod."""
+
+    cause: str
+    """Why no Node takes it now; empty if one does."""
+    changes: tuple[str, ...]
+    """Changes after which it would fit, each alone or one pair, cheapest first: `with ... (node n1)`."""
+    node: str
+    """The Node that it would get now; empty if none."""
 
 
 def waiting(pods: Iterable[Object], refusals: Iterable[Object], now: datetime) -> tuple[Waiting, ...]:
@@ -22,17 +38,28 @@ def waiting(pods: Iterable[Object], refusals: Iterable[Object], now: datetime) -
     return tuple(sorted(found, key=lambda one: (one.since, one.namespace, one.pod)))
 
 
+def remedies(report: Mapping[str, Any]) -> Remedy:
+    """Return what *report* says: its cause, its changes, or the Node that fits by now."""
+    is_refused = report.get("verdict") == "refused"
+    changes = report.get("changes") or ()
+    return Remedy(
+        cause=str(report.get("summary") or "") if is_refused else "",
+        changes=tuple(f"{change.get('what')} (node {change.get('node')})" for change in changes),
+        node=str(report.get("node") or ""),
+    )
+
+
 def _waiting(pods: Iterable[Object], causes: dict[str, str], now: datetime) -> Iterator[Waiting]:
     for pod in pods:
-        metadata, spec, status = (pod.get(part) or {} for part in ("metadata", "spec", "status"))
+        metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
         asked = {
             name: amount
-            for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
-            for name, amount in asks_for_devices(container).items()
+            for container, _ in containers_of(pod)
+            for name, amount in extended_resources(container).items()
         }
         cause = causes.get(str(metadata.get("uid") or ""), "")
         is_ours = spec.get("schedulerName", _DEFAULT_SCHEDULER) != _DEFAULT_SCHEDULER or cause
-        if spec.get("nodeName") or not asked or not is_ours or status.get("phase") in {"Succeeded", "Failed"}:
+        if spec.get("nodeName") or not asked or not is_ours or has_ended(pod):
             continue
         namespace, name = name_of(pod)
         yield Waiting(
@@ -42,15 +69,6 @@ def _waiting(pods: Iterable[Object], causes: dict[str, str], now: datetime) -> I
             asks=", ".join(f"{resource} {amount}" for resource, amount in sorted(asked.items())),
             cause=cause or _condition(pod),
         )
-
-
-def moment(text: object) -> datetime | None:
-    """Return the moment that *text* writes in RFC 3339, None if it writes none."""
-    try:
-        found = datetime.fromisoformat(str(text))
-    except ValueError:
-        return None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def _causes(refusals: Iterable[Object]) -> dict[str, str]:

@@ -1,5 +1,5 @@
 """
 The commands: each reads, asks for an answer, and shows it.
 
-`options` has what all of them take, `frame` the exit codes. Must never conclude anything itself.
+`options` has what all of them take, `command_line` the exit codes. Must never conclude anything itself.
 """

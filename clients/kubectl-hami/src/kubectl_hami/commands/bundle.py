@@ -14,9 +14,8 @@ from typing import Any, Final
 import orjson
 
 from kubectl_hami.answer.state import state_of
-from kubectl_hami.commands.frame import WELL, UsageError, add_clusters, one_source, warn
-from kubectl_hami.read.collect import collect_pods
-from kubectl_hami.read.events import events
+from kubectl_hami.commands.command_line import WELL, UsageError, add_clusters, one_source, warn
+from kubectl_hami.read.collect import collect_pods, events
 from kubectl_hami.read.examine import examine
 from kubectl_hami.read.recorder import Recorder
 from kubectl_hami.read.scheduler import explanation, settings
@@ -48,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     state = state_of(collect_pods(recorder))
     pods = _pods(state, examined)
     told = [*_explain(recorder, pods), *_events(recorder, pods), *_logs(recorder, examined)]
-    problems = [*examined.seen.problems, *told]
+    problems = [*examined.cluster.problems, *told]
     archive = recorder.packed(_snapshot(recorder, examined, problems))
     file = options.file or _name(recorder)
     if file == "-":
@@ -64,7 +63,7 @@ def _pods(state: ClusterState, examined: Examined) -> list[tuple[str, str]]:
     """Return namespace and name of the Pods that wait and of those that hold devices, at most _PODS_TOLD."""
     held = {
         (share.namespace, share.pod)
-        for node in state_of(examined.seen).nodes
+        for node in state_of(examined.cluster).nodes
         for device in node.devices
         for share in device.shares
     }
@@ -118,7 +117,7 @@ def _snapshot(source: Source, examined: Examined, problems: list[str]) -> bytes:
         problems.append(f"the snapshot for simulate is left out: {error}")
         return b""
     config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": _SETTINGS}, "data": data}
-    items = [config_map, *examined.seen.nodes, *examined.seen.pods, *quotas]
+    items = [config_map, *examined.cluster.nodes, *examined.cluster.pods, *quotas]
     return orjson.dumps({"apiVersion": "v1", "kind": "List", "items": items})
 
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
-from kubectl_hami.commands.frame import WELL
+from kubectl_hami.commands.command_line import WELL
 
 _FILES, _NO_FILES = 0, 4
 """Cobra's directives: complete names of files, or do not."""

@@ -4,15 +4,25 @@
 
 import argparse
 import sys
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
+
+from rich.table import Table
+from rich.text import Text
 
 from kubectl_hami.answer.doctor import checks
-from kubectl_hami.commands.frame import BAD, WELL, add_clusters, read_each, sources, warn
+from kubectl_hami.commands.command_line import BAD, WELL, add_clusters, read_each, sources, warn
 from kubectl_hami.read.examine import examine
-from kubectl_hami.show.doctor import doctor_table
 from kubectl_hami.show.form import written
-from kubectl_hami.show.table import put
-from kubectl_hami.values.diagnosis import Health
+from kubectl_hami.show.table import put, safe, table
+from kubectl_hami.values.diagnosis import Check, Health
+
+_STYLES: Final = {
+    Health.GOOD.value: "green",
+    Health.UNKNOWN.value: "dim",
+    Health.DOUBTFUL.value: "yellow",
+    Health.BAD.value: "red",
+}
 
 
 def add(commands: Any) -> None:
@@ -27,8 +37,8 @@ def run(options: argparse.Namespace) -> int:
     """Run the command: 1 if a check is bad."""
     problems: list[str] = []
     examined = read_each(sources(options), examine, problems)
-    found = {one.seen.cluster: list(checks(one)) for one in examined}
-    warn([*problems, *(problem for one in examined for problem in one.seen.problems)])
+    found = {one.cluster.name: list(checks(one)) for one in examined}
+    warn([*problems, *(problem for one in examined for problem in one.cluster.problems)])
     if options.output in {"table", "wide"}:
         for name, of_cluster in found.items():
             if len(found) > 1:
@@ -38,3 +48,12 @@ def run(options: argparse.Namespace) -> int:
         clusters = [{"cluster": name, "checks": of} for name, of in found.items()]
         sys.stdout.write(written({"clusters": clusters}, options.output))
     return BAD if any(one.health == Health.BAD.value for of in found.values() for one in of) else WELL
+
+
+def doctor_table(found: Sequence[Check]) -> Table:
+    """Return a row for each check, with its mend."""
+    rows = [
+        (one.name, Text(one.health, style=_STYLES[one.health]), Text(safe(one.found)), Text(safe(one.fix)))
+        for one in found
+    ]
+    return table(("CHECK", "VERDICT", "~FOUND", "~FIX"), rows)

@@ -3,17 +3,30 @@
 """
 
 import argparse
+import os
+import shutil
+import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
-from kubectl_hami.commands.frame import BAD, WELL, UsageError, add_clusters, namespace_of, one_source
-from kubectl_hami.commands.manifests import pods_in
-from kubectl_hami.commands.offline import simulated
+from rich.console import Console
+
+from hamicommon.cli.explanation import page
+from hamicommon.cli.manifests import documents, pods_of, with_namespace
+from kubectl_hami.commands.command_line import BAD, WELL, UsageError, add_clusters, namespace_of, one_source
 from kubectl_hami.read.archive import Archive
 from kubectl_hami.read.scheduler import explanation, simulation
-from kubectl_hami.show.report import report_text
+from kubectl_hami.show.form import written
 from kubectl_hami.show.table import console
+
+_PAPER_COLUMNS = 120
+"""The width of output that goes to no terminal, as the scheduler's own command has it."""
+
+_PROGRAM: Final = "hami-scheduler"
+"""It decides about an archive, because the client has none of its code."""
 
 
 def add(commands: Any) -> None:
@@ -69,8 +82,69 @@ def simulate(options: argparse.Namespace) -> int:
     return _show(simulation(source, pods_in(options.file, namespace_of(source, options))), options, is_list=True)
 
 
+def simulated(archive: Archive, options: argparse.Namespace) -> int:
+    """
+    Run the scheduler's `simulate` on the snapshot in *archive*, and return its exit code.
+
+    Raises:
+        UsageError: the program is not on PATH, or the archive has no snapshot.
+    """
+    if options.output == "yaml":
+        raise UsageError("simulate on an archive prints text or json")
+    if not archive.snapshot:
+        raise UsageError("the archive has no snapshot: the scheduler did not answer when it was taken")
+    beside = Path(sys.argv[0]).with_name(_PROGRAM)
+    program = str(beside) if os.access(beside, os.X_OK) else shutil.which(_PROGRAM)
+    if program is None:
+        raise UsageError(f"simulate on an archive needs {_PROGRAM} on PATH: the image of the scheduler has it")
+    with tempfile.NamedTemporaryFile(suffix=".json") as snapshot:
+        snapshot.write(archive.snapshot)
+        snapshot.flush()
+        command = [program, "simulate", "--snapshot", snapshot.name, "-n", options.namespace or archive.namespace]
+        command += ["-o", options.output, *(["--all"] if options.all else [])]
+        command += [part for file in options.file for part in ("-f", file)]
+        return subprocess.run(command, check=False).returncode
+
+
+def pods_in(files: Sequence[str], namespace: str) -> list[dict[str, Any]]:
+    """
+    Return the Pods that *files* would create, in *namespace* if they name none.
+
+    Raises:
+        UsageError: a file cannot be read, or none of them creates a Pod.
+        ManifestError: a file is no manifest.
+    """
+    found = []
+    for file in files:
+        name = "standard input" if file == "-" else file
+        found += pods_of(documents(_text(file, name), name), name)
+    if not found:
+        raise UsageError(f"{', '.join(files)}: holds no Pod and no object that creates Pods")
+    return [with_namespace(pod, namespace) for pod in found]
+
+
+def _text(file: str, name: str) -> str:
+    try:
+        return (sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()).decode()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{name}: byte {error.start} is not UTF-8") from error
+    except OSError as error:
+        raise UsageError(f"{name}: {error.strerror or error}") from error
+
+
 def _show(reports: Sequence[dict[str, Any]], options: argparse.Namespace, *, is_list: bool) -> int:
     """Print *reports*, and return the exit code."""
     text = report_text(reports, options.output, console(), is_whole=options.all, is_list=is_list)
     sys.stdout.write(text)
     return BAD if any(report.get("verdict") == "refused" for report in reports) else WELL
+
+
+def report_text(
+    reports: Sequence[dict[str, Any]], form: str, console: Console, *, is_whole: bool, is_list: bool
+) -> str:
+    """Return *reports* as `text`, `json` or `yaml`; with *is_list* one report is still a list."""
+    if form != "text":
+        return written(list(reports) if is_list else reports[0], form)
+    columns = console.width if console.is_terminal else _PAPER_COLUMNS
+    is_coloured = console.is_terminal and not console.no_color
+    return "\n".join(page(report, columns=columns, is_coloured=is_coloured, is_whole=is_whole) for report in reports)

@@ -4,18 +4,32 @@
 
 import argparse
 import sys
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
+
+from rich.table import Table
+from rich.text import Text
 
 from kubectl_hami.answer.grants import Comparison, Verdict, comparisons
 from kubectl_hami.answer.narrow import Filter, narrowed
 from kubectl_hami.answer.state import state_of
-from kubectl_hami.commands.frame import BAD, WELL, UsageError, add_clusters, namespace_of, read_each, sources, warn
+from kubectl_hami.commands.command_line import (
+    BAD,
+    WELL,
+    UsageError,
+    add_clusters,
+    namespace_of,
+    read_each,
+    sources,
+    warn,
+)
 from kubectl_hami.read.collect import collect
 from kubectl_hami.read.source import Source
 from kubectl_hami.show.form import written
-from kubectl_hami.show.grants import grants_table
-from kubectl_hami.show.table import put
+from kubectl_hami.show.table import mib, put, safe, table
 from kubectl_hami.values.cluster import ClusterState
+
+_STYLES: Final = {Verdict.KEPT.value: "green", Verdict.UNKNOWN.value: "yellow", Verdict.BROKEN.value: "red"}
 
 
 def add(commands: Any) -> None:
@@ -54,3 +68,30 @@ def run(options: argparse.Namespace) -> int:
     else:
         sys.stdout.write("no Pod holds a device\n")
     return BAD if any(one.verdict == Verdict.BROKEN.value for one in every) else WELL
+
+
+def grants_table(found: Sequence[Comparison], *, is_wide: bool = False, has_clusters: bool = False) -> Table:
+    """Return a row for each share; memory in MiB, compute in percent of one device."""
+    heads = [*(("CLUSTER",) if has_clusters else ()), "NAMESPACE", "POD", "CONTAINER", "NODE", ">#"]
+    heads += ["UUID"] if is_wide else []
+    heads += [">GRANTED MiB", ">LIMIT", ">USED", ">DRIVER", ">CORES %", "VERDICT", "~WHY"]
+    rows = [
+        (
+            *((one.cluster,) if has_clusters else ()),
+            one.share.namespace,
+            one.share.pod,
+            one.share.container,
+            one.node,
+            str(one.index) if one.index >= 0 else "-",
+            *((one.device,) if is_wide else ()),
+            str(one.share.memory_mib),
+            mib(one.share.limit_memory_mib),
+            mib(one.share.used_memory_mib),
+            mib(one.share.driver_memory_mib),
+            str(one.share.core_percent),
+            Text(one.verdict, style=_STYLES[one.verdict]),
+            Text(safe(one.why)),
+        )
+        for one in found
+    ]
+    return table(heads, rows)

@@ -10,12 +10,11 @@ from typing import Any, Final
 
 from kubectl_hami.answer.events import events_about
 from kubectl_hami.answer.state import state_of
-from kubectl_hami.commands.frame import NAME, WELL, UsageError, add_clusters, one_source
+from kubectl_hami.commands.command_line import NAME, WELL, UsageError, add_clusters, one_source
 from kubectl_hami.page.prometheus import series
 from kubectl_hami.page.questions import REFRESH_SECONDS, Questions
 from kubectl_hami.page.server import serve
-from kubectl_hami.read.collect import collect
-from kubectl_hami.read.events import events
+from kubectl_hami.read.collect import collect, events
 from kubectl_hami.read.scheduler import explanation
 from kubectl_hami.read.source import Source
 from kubectl_hami.show.form import shape

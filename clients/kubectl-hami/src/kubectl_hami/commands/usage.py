@@ -12,17 +12,17 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from kubectl_hami.answer.usage import COUNTERS, Total, hours, query, totals
-from kubectl_hami.commands.frame import WELL, UsageError, add_clusters, read_each, sources, warn
+from rich.table import Table
+
+from kubectl_hami.answer.usage import COUNTERS, DeviceHours, Total, hours, query, totals
+from kubectl_hami.commands.command_line import WELL, UsageError, add_clusters, read_each, sources, warn
 from kubectl_hami.read.archive import load
 from kubectl_hami.read.collect import collect
 from kubectl_hami.read.prometheus import asked
 from kubectl_hami.read.source import Source
 from kubectl_hami.show.form import written
-from kubectl_hami.show.table import put
-from kubectl_hami.show.usage import usage_table
-from kubectl_hami.values.seen import Seen
-from kubectl_hami.values.usage import DeviceHours
+from kubectl_hami.show.table import percent, put, table
+from kubectl_hami.values.cluster_snapshot import ClusterSnapshot
 
 _SPAN: Final = re.compile(r"(\d{1,6})([mhdw])")
 _UNIT_SECONDS: Final = {"m": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -31,6 +31,11 @@ _LEAST_SECONDS: Final = 300
 _TIMEOUT_SECONDS: Final = 120.0
 """As long as Prometheus itself works on one query."""
 _LIMIT_BYTES: Final = 64 << 20
+_HEADS: Final = {
+    "namespaces": ("NAMESPACE", "MODEL", ">HELD h", ">USED h", ">USED %"),
+    "pods": ("NAMESPACE", "POD", "MODEL", ">HELD h", ">USED h", ">USED %"),
+    "models": ("MODEL", ">OFFERED h", ">HELD h", ">IDLE h", ">HELD %", ">USED h"),
+}
 
 
 def add(commands: Any) -> None:
@@ -113,9 +118,9 @@ def from_monitors(options: argparse.Namespace, problems: list[str]) -> tuple[dat
 
     def read(source: Source) -> tuple[str, list[DeviceHours]]:
         """Return the rows of a cluster."""
-        seen = collect(source, options.namespace)
-        problems.extend(seen.problems)
-        found = list(totals(options.of, seen, earlier, problems))
+        cluster = collect(source, options.namespace)
+        problems.extend(cluster.problems)
+        found = list(totals(options.of, cluster, earlier, problems))
         return source.name, hours(options.of, found, options.namespace)
 
     named = sources(options)
@@ -124,7 +129,7 @@ def from_monitors(options: argparse.Namespace, problems: list[str]) -> tuple[dat
     return earlier.taken_at if earlier else None, read_each(named, read, problems)
 
 
-def earlier_of(since: str) -> Seen | None:
+def earlier_of(since: str) -> ClusterSnapshot | None:
     """
     Return what the archive *since* saw; None for "".
 
@@ -173,3 +178,40 @@ def show(since: datetime | None, found: Found, options: argparse.Namespace) -> N
         put(usage_table(options.of, rows, has_clusters=len(found) > 1))
     else:
         sys.stdout.write("no device time was counted\n")
+
+
+def usage_table(of: str, found: Sequence[tuple[str, DeviceHours]], *, has_clusters: bool = False) -> Table:
+    """Return a row for each of *found*, a cluster and its hours, of `namespaces`, `pods` or `models`."""
+    heads = [*(("CLUSTER",) if has_clusters else ()), *_HEADS[of]]
+    return table(heads, [[*((cluster,) if has_clusters else ()), *_cells(of, row)] for cluster, row in found])
+
+
+def _cells(of: str, row: DeviceHours) -> list[str]:
+    if of == "models":
+        part = _part(row.held_hours, row.offered_hours)
+        return [
+            row.model,
+            _hours(row.offered_hours),
+            _hours(row.held_hours),
+            _hours(row.idle_hours),
+            part,
+            _hours(row.used_hours),
+        ]
+    names = [row.namespace or "", *((row.pod or "",) if of == "pods" else ()), row.model]
+    return [*names, _hours(row.held_hours), _hours(row.used_hours), _part(row.used_hours, row.held_hours)]
+
+
+def _hours(amount: float | None) -> str:
+    """
+    Return hours for people, "-" if unknown.
+
+    >>> [_hours(amount) for amount in (None, 0, 0.001, 0.005, 61.5)]
+    ['-', '0.00', '<0.01', '0.01', '61.50']
+    """
+    if amount is None:
+        return "-"
+    return "<0.01" if 0 < amount < 0.005 else f"{amount:.2f}"
+
+
+def _part(amount: float | None, whole: float | None) -> str:
+    return percent(None if amount is None or not whole else 100 * amount / whole)

@@ -4,24 +4,26 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from rich.table import Table
+
 from kubectl_hami.answer.narrow import Filter, narrowed
-from kubectl_hami.answer.remedies import remedies
 from kubectl_hami.answer.state import state_of
-from kubectl_hami.commands.frame import WELL, add_clusters, read_each, sources, warn
+from kubectl_hami.answer.waits import Remedy, remedies
+from kubectl_hami.commands.command_line import WELL, add_clusters, read_each, sources, warn
 from kubectl_hami.read.collect import collect_pods
 from kubectl_hami.read.scheduler import explanation
 from kubectl_hami.read.source import ReadError, Source
 from kubectl_hami.show.form import written
-from kubectl_hami.show.table import put
-from kubectl_hami.show.waiting import waiting_table
+from kubectl_hami.show.table import put, seconds, table
 from kubectl_hami.values.cluster import ClusterState
-from kubectl_hami.values.wait import Remedy
 
 _EXPLAINED: Final = 20
 """Pods for which the scheduler is asked what would help; each question costs it some work."""
+Helped = Mapping[tuple[str, str], Remedy]
+"""What would help, by namespace and Pod."""
 
 
 def add(commands: Any) -> None:
@@ -50,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _remedies(source: Source, state: ClusterState, problems: list[str]) -> dict[tuple[str, str], Remedy]:
-    """Return what would help each Pod, as far as the scheduler says; a scheduler that says nothing is one problem."""
+    """Return the scheduler's remedies for each Pod, and one problem if the scheduler does not answer."""
     found = {}
     for one in state.waiting[:_EXPLAINED]:
         try:
@@ -80,3 +82,36 @@ def _show(
         put(waiting_table(states, helped, is_wide=options.output == "wide"))
     else:
         sys.stdout.write("no Pod waits for devices\n")
+
+
+def waiting_table(states: Sequence[ClusterState], helped: Sequence[Helped], *, is_wide: bool = False) -> Table:
+    """Return a row for each Pod that waits; wide rows have what it asks."""
+    has_clusters = len(states) > 1
+    rows = []
+    for state, found in zip(states, helped, strict=True):
+        for one in state.waiting:
+            remedy = found.get((one.namespace, one.pod))
+            rows.append(
+                (
+                    *((state.cluster,) if has_clusters else ()),
+                    one.namespace,
+                    one.pod,
+                    seconds((state.taken_at - one.since).total_seconds()),
+                    *((one.asks,) if is_wide else ()),
+                    remedy.cause if remedy and remedy.cause else one.cause or "the scheduler has not said",
+                    _help(remedy),
+                )
+            )
+    heads = [*(("CLUSTER",) if has_clusters else ()), "NAMESPACE", "POD", ">AGE", *(("ASKS",) if is_wide else ())]
+    return table([*heads, "~CAUSE", "~IT WOULD FIT"], rows)
+
+
+def _help(remedy: Remedy | None) -> str:
+    if remedy is None:
+        return "-"
+    if remedy.node:
+        return f"now, on node {remedy.node}"
+    if not remedy.changes:
+        return "by no change that was found"
+    more = f", or by {len(remedy.changes) - 1} other changes" if len(remedy.changes) > 1 else ""
+    return remedy.changes[0] + more.replace("1 other changes", "another change")

@@ -12,7 +12,7 @@ from itertools import dropwhile
 from typing import Final, NamedTuple
 
 SAMPLE_LIMIT: Final = 720
-"""Samples that are kept: an hour, where one is taken every five seconds."""
+"""Samples that are kept: an hour, at one every five seconds."""
 POD_LIMIT: Final = 10_000
 """Pods that are remembered, 6 KiB each. Those seen later have no history."""
 
@@ -20,7 +20,7 @@ _UNKNOWN: Final = math.nan
 
 
 class Use(NamedTuple):
-    """What a Pod uses at one moment, over all its shares; None where nothing measured it."""
+    """What a Pod uses at one moment, over all its shares; None if it was not measured."""
 
     memory_mib: float | None
     core_percent: float | None
@@ -80,7 +80,7 @@ class History:
             ring[slot] = _UNKNOWN if value is None else value
 
     def _forget(self) -> None:
-        """Forget the Pods of which no sample is left."""
+        """Forget the Pods without a sample."""
         gone = [pod for pod, rings in self._uses.items() if all(math.isnan(value) for ring in rings for value in ring)]
         for pod in gone:
             del self._uses[pod]

@@ -19,7 +19,7 @@ Json = Any
 REFRESH_SECONDS = 5.0
 """How old a picture may be before it is read again."""
 REST_SHARE = 9
-"""How many times as long as it takes to read a picture nothing is read after it: a large cluster is read less often."""
+"""After a picture, the pause until the next is this many times the seconds that reading it took."""
 
 
 @dataclass(slots=True)

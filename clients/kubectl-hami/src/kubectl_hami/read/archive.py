@@ -27,7 +27,7 @@ TOTAL_LIMIT_BYTES: Final = 1024 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An answer that could not be had when the archive was taken."""
+    """An answer that the bundle could not read."""
 
     what: str
     why: str
@@ -51,22 +51,14 @@ class Archive:
     """The recorded answers of one cluster."""
 
     def __init__(self, index: Mapping[str, Any], answers: Mapping[str, Answer], snapshot: bytes) -> None:
-        self._name = str(index["cluster"])
-        self._namespace = str(index["namespace"])
+        self.name = str(index["cluster"])
+        """The name of the recorded context."""
+        self.namespace = str(index["namespace"])
+        """The namespace of the recorded context."""
         self._taken_at = datetime.fromisoformat(str(index["takenAt"]))
         self._answers = answers
         self.snapshot = snapshot
         """What `hami-scheduler simulate --snapshot` reads; empty if the scheduler did not answer."""
-
-    @property
-    def name(self) -> str:
-        """The name of the recorded context."""
-        return self._name
-
-    @property
-    def namespace(self) -> str:
-        """The namespace of the recorded context."""
-        return self._namespace
 
     def now(self) -> datetime:
         """Return when the archive was taken."""
@@ -78,10 +70,9 @@ class Archive:
 
     def ask(self, endpoint: Endpoint, path: str, body: bytes | None = None) -> bytes:
         """Return what a service answered; a question with a *body* was never recorded."""
-        what = f"Pod {endpoint.namespace}/{endpoint.pod}, port {endpoint.port}"
         if body is not None:
-            raise ReadError(what, "an archive answers no question about new Pods")
-        return self._given(ask_question(endpoint, path), f"{what}, {path}")
+            raise ReadError(str(endpoint), "an archive answers no question about new Pods")
+        return self._given(ask_question(endpoint, path), f"{endpoint}, {path}")
 
     def _given(self, question: str, what: str) -> bytes:
         found = self._answers.get(question)

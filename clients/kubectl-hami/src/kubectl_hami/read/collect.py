@@ -1,22 +1,28 @@
 """
-Read what a picture of a cluster needs, and go on where something cannot be read.
+Read what a picture of a cluster needs, and go on where something cannot be read. Also the Events about one Pod.
 """
 
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from typing import Final
+from urllib.parse import quote
 
-from kubectl_hami.read.services import METRICS, MONITOR, endpoint, pods_of
+from hamicommon.model import Object
+from kubectl_hami.read.services import METRICS, endpoint, pods_of
 from kubectl_hami.read.source import Endpoint, ReadError, Source, objects, proxied
-from kubectl_hami.values.seen import Object, Seen
+from kubectl_hami.values.cluster_snapshot import ClusterSnapshot
+from kubectl_hami.values.diagnosis import MONITOR
 
 THREADS: Final = 16
 """Requests at a time."""
 _SILENT_NAMED: Final = 3
+EVENT_LIMIT: Final = 200
+"""Events that are read about one Pod."""
 REFUSALS: Final = {"fieldSelector": "reason=FilteringFailed"}
 
 
-def collect_pods(source: Source, namespace: str = "") -> Seen:
+def collect_pods(source: Source, namespace: str = "") -> ClusterSnapshot:
     """
     Return the Pods and what the scheduler says of them, without Nodes and use.
 
@@ -26,10 +32,10 @@ def collect_pods(source: Source, namespace: str = "") -> Seen:
     problems: list[str] = []
     refusals = everything(source, "/api/v1/events", problems, **REFUSALS)
     pods = _pods(source, namespace, problems)
-    return Seen(source.name, source.now(), pods=pods, refusals=refusals, problems=tuple(problems))
+    return ClusterSnapshot(source.name, source.now(), pods=pods, refusals=refusals, problems=tuple(problems))
 
 
-def collect(source: Source, namespace: str = "") -> Seen:
+def collect(source: Source, namespace: str = "") -> ClusterSnapshot:
     """
     Return the objects and metrics of a cluster. Only if the caller may not list all Pods, those of *namespace* suffice.
 
@@ -42,8 +48,8 @@ def collect(source: Source, namespace: str = "") -> Seen:
         refusals = pool.submit(everything, source, "/api/v1/events", problems, **REFUSALS)
         pods = _pods(source, namespace, problems)
         monitors = _monitors(source, pods, pool, problems)
-    return Seen(
-        cluster=source.name,
+    return ClusterSnapshot(
+        name=source.name,
         taken_at=source.now(),
         nodes=nodes.result(),
         pods=pods,
@@ -51,6 +57,18 @@ def collect(source: Source, namespace: str = "") -> Seen:
         monitors=monitors,
         problems=tuple(problems),
     )
+
+
+def events(source: Source, namespace: str, pod: str) -> list[Object]:
+    """
+    Return the Events about a Pod, at most EVENT_LIMIT.
+
+    Raises:
+        ReadError: they cannot be read.
+    """
+    fields = f"involvedObject.kind=Pod,involvedObject.name={pod}"
+    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/events"
+    return list(islice(objects(source, path, fieldSelector=fields), EVENT_LIMIT))
 
 
 def everything(source: Source, path: str, problems: list[str], **query: str) -> tuple[Object, ...]:

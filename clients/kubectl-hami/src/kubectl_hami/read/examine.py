@@ -6,11 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
+from hamicommon.model import Object
 from kubectl_hami.read.collect import THREADS, collect, everything
-from kubectl_hami.read.services import COMPONENTS, METRICS, component_of, endpoint
+from kubectl_hami.read.services import METRICS, component_of, endpoint
 from kubectl_hami.read.source import ReadError, Source, listing, proxied
-from kubectl_hami.values.diagnosis import Examined, Service
-from kubectl_hami.values.seen import Object
+from kubectl_hami.values.diagnosis import COMPONENTS, Examined, Service
 
 
 def examine(source: Source) -> Examined:
@@ -20,9 +20,9 @@ def examine(source: Source) -> Examined:
     Raises:
         ReadError: not even the Pods can be read.
     """
-    seen = collect(source)
+    cluster = collect(source)
     problems: list[str] = []
-    pods = [pod for pod in seen.pods if component_of(pod) in COMPONENTS]
+    pods = [pod for pod in cluster.pods if component_of(pod) in COMPONENTS]
     with ThreadPoolExecutor(THREADS) as pool:
         services = tuple(pool.map(lambda pod: _service(source, pod), pods))
     namespaces = sorted({str(pod["metadata"].get("namespace")) for pod in pods})
@@ -30,7 +30,7 @@ def examine(source: Source) -> Examined:
         one for name in namespaces for one in everything(source, f"/api/v1/namespaces/{name}/configmaps", problems)
     ]
     return Examined(
-        seen=replace(seen, problems=(*seen.problems, *problems)),
+        cluster=replace(cluster, problems=(*cluster.problems, *problems)),
         services=services,
         webhooks=everything(source, "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations", problems),
         config_maps=tuple(config_maps),

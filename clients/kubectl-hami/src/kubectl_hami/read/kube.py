@@ -5,6 +5,7 @@ The only module that imports the Kubernetes client, which finds and renews crede
 """
 
 import http.client
+import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ import yaml
 from kubernetes import client, config
 from kubernetes.stream import portforward
 
+from hamicommon.runtime.api.http_proxy import proxy_of
 from kubectl_hami.read.source import ANSWER_LIMIT_BYTES, Endpoint, ReadError
 
 REQUEST_SECONDS: Final = (10.0, 30.0)
@@ -27,12 +29,16 @@ CONNECTIONS: Final = 16
 _PIECE_BYTES: Final = 1024 * 1024
 _REASON_CHARACTERS: Final = 500
 
+_EVERY_HOST: Final = "*"
+_NO_HOST: Final = "no-host.invalid"
+"""Values for the hosts that need no proxy."""
+
 _UNUSABLE: Final = (config.ConfigException, OSError, ValueError, TypeError, yaml.YAMLError)
 """What the library raises for a kubeconfig that it cannot use."""
 
 # The library has no types here.
 _list_contexts: Final[Any] = config.list_kube_config_contexts
-_new_client: Final[Any] = config.new_client_from_config
+_load: Final[Any] = config.load_kube_config
 
 
 class _Forwarding:
@@ -52,21 +58,13 @@ class LiveCluster:
     """A context of a kubeconfig. Its methods may be called from several threads."""
 
     def __init__(self, name: str, namespace: str, api: client.ApiClient, forwarding: client.ApiClient) -> None:
-        self._name = name
-        self._namespace = namespace
+        self.name = name
+        """The name of the context."""
+        self.namespace = namespace
+        """That of the context."""
         self._api = api
         self._forwarding = _Forwarding(forwarding)
         self._lock = threading.Lock()
-
-    @property
-    def name(self) -> str:
-        """The name of the context."""
-        return self._name
-
-    @property
-    def namespace(self) -> str:
-        """That of the context."""
-        return self._namespace
 
     def now(self) -> datetime:
         """Return the time of this machine's clock."""
@@ -89,7 +87,7 @@ class LiveCluster:
 
     def ask(self, endpoint: Endpoint, path: str, body: bytes | None = None) -> bytes:
         """Forward a port of the Pod, and ask there."""
-        what = f"Pod {endpoint.namespace}/{endpoint.pod}, port {endpoint.port}"
+        what = str(endpoint)
         with self._forwarded(endpoint, what) as forward:
             connection = http.client.HTTPConnection("localhost", endpoint.port, timeout=ANSWER_SECONDS)
             connection.sock = forward.socket(endpoint.port)
@@ -153,13 +151,24 @@ def connect(kubeconfig: str | None, names: Sequence[str], *, agent: str) -> list
         if name not in namespaces:
             raise ReadError(f"context {name}", f"is not in the kubeconfig, which has {', '.join(sorted(namespaces))}")
         try:
-            apis = [_new_client(kubeconfig, context=name) for _ in range(2)]
+            apis = [_client(kubeconfig, name) for _ in range(2)]
         except _UNUSABLE as error:
             raise ReadError(f"context {name}", _why(error)) from error
         for api in apis:
             api.user_agent = agent
         found.append(LiveCluster(name, namespaces[name], *apis))
     return found
+
+
+def _client(kubeconfig: str | None, context: str) -> client.ApiClient:
+    """Return a client of *context* that uses the proxy that kubectl uses."""
+    configuration = client.Configuration()
+    _load(kubeconfig, context, client_configuration=configuration)
+    proxy = proxy_of(configuration.host, os.environ)
+    configuration.proxy = proxy or configuration.proxy
+    # The library, and the one for WebSockets, have rules of their own for these lists: all, and none.
+    configuration.no_proxy = _NO_HOST if proxy else _EVERY_HOST
+    return client.ApiClient(configuration)
 
 
 def _limited(pieces: Iterator[bytes], what: str) -> bytes:

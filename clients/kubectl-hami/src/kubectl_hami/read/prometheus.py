@@ -6,6 +6,7 @@ Source: https://prometheus.io/docs/prometheus/latest/querying/api/
 """
 
 import json
+import os
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from hamicommon.errors import HamiError
+from hamicommon.runtime.api.http_proxy import proxy_of
 
 T = TypeVar("T")
 
@@ -41,7 +43,10 @@ def asked(
     """
     url = f"{server.rstrip('/')}/api/v1/{kind}?{urllib.parse.urlencode(options)}"
     try:
-        with urllib.request.urlopen(url, timeout=timeout_seconds) as answer:
+        proxy = proxy_of(url, os.environ)
+        proxies = {urllib.parse.urlsplit(url).scheme: proxy} if proxy else {}
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies))
+        with opener.open(url, timeout=timeout_seconds) as answer:
             text = answer.read(limit_bytes + 1)
     except urllib.error.HTTPError as error:
         raise PrometheusError(f"Prometheus at {server} refuses: {_reason(error)}") from error

@@ -36,20 +36,12 @@ class Recorder:
     """A source that remembers. It reads each question once."""
 
     def __init__(self, source: Source) -> None:
+        self.name = source.name
+        self.namespace = source.namespace
         self._source = source
         self._taken_at = source.now()
         self._answers: dict[str, Answer] = {}
         self._lock = threading.Lock()
-
-    @property
-    def name(self) -> str:
-        """The name of the cluster."""
-        return self._source.name
-
-    @property
-    def namespace(self) -> str:
-        """The namespace of the context."""
-        return self._source.namespace
 
     def now(self) -> datetime:
         """Return when the recording began."""

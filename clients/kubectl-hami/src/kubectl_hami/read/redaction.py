@@ -11,11 +11,11 @@ from typing import Any, Final
 
 import orjson
 
-from kubectl_hami.values.seen import Object
+from hamicommon.model import Object
 
 REMOVED: Final = "[removed]"
 _OUR_KEYS: Final = re.compile(r"(app\.kubernetes\.io|hami\.io|helm\.sh)/.+")
-"""Labels of Pods that are kept, and annotations."""
+"""Labels that are kept."""
 _CHOICES: Final = re.compile(r"[a-z0-9.-]+/(no)?-?use-?[a-z-]+|[a-z0-9.-]+/[a-z-]*numa[a-z-]*")
 """Annotations by which a Pod's author chooses devices, of any vendor."""
 _OUR_CONFIGS: Final = frozenset(("device-config.yaml", "config.yaml", "config.json"))
@@ -43,7 +43,7 @@ def redacted(path: str, data: bytes) -> bytes:
     Return what is kept of the API server's answer at *path*.
 
     Raises:
-        UnknownAnswerError: nothing is.
+        UnknownAnswerError: no list says what is kept.
     """
     plain = path.partition("?")[0]
     if plain.endswith(("/log", "/proxy/metrics")):
@@ -147,13 +147,13 @@ def _event(event: Object) -> dict[str, Any]:
 
 
 def _config_map(found: Object) -> dict[str, Any] | None:
-    """Return a ConfigMap of ours, None for another."""
+    """Return one of our ConfigMaps, None for another."""
     data = {key: scrubbed(text) for key, text in (found.get("data") or {}).items() if key in _OUR_CONFIGS}
     return {"metadata": _metadata(found), "data": data} if data else None
 
 
 def _webhook(found: Object) -> dict[str, Any] | None:
-    """Return the registration of our webhook, None for another's."""
+    """Return the registration of our webhook, None for another webhook."""
     hooks = [hook for hook in found.get("webhooks") or () if "hami.io" in str(hook.get("name"))]
     return {"metadata": _metadata(found), "webhooks": hooks} if hooks else None
 
@@ -175,7 +175,7 @@ def _lease(found: Object) -> dict[str, Any]:
 
 
 def _metadata(found: Object) -> dict[str, Any]:
-    """Return names and times, and of labels and annotations those of ours."""
+    """Return names, times, and our own labels and annotations."""
     metadata = found.get("metadata") or {}
     kept = _picked(metadata, _METADATA)
     kept["labels"] = {key: text for key, text in (metadata.get("labels") or {}).items() if _OUR_KEYS.fullmatch(key)}

@@ -9,9 +9,10 @@ from urllib.parse import quote
 
 import orjson
 
-from kubectl_hami.read.services import COMPONENT, EXPLAIN, SCHEDULER, endpoint, leader_first, pods_of
+from hamicommon.model import Object
+from kubectl_hami.read.services import COMPONENT, EXPLAIN, endpoint, leader_first, pods_of
 from kubectl_hami.read.source import Endpoint, ReadError, Source, listing, objects
-from kubectl_hami.values.seen import Object
+from kubectl_hami.values.diagnosis import SCHEDULER
 
 _WHAT: Final = "the scheduler"
 _BAD_QUESTION: Final = {400, 404}

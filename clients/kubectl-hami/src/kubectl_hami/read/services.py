@@ -7,21 +7,16 @@ The chart sets the labels, and HAMi's chart sets the same.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from hamicommon.model import Object
 from kubectl_hami.read.source import Endpoint
-from kubectl_hami.values.seen import Object
 
 COMPONENT: Final = "app.kubernetes.io/component"
-SCHEDULER: Final = "hami-scheduler"
-MONITOR: Final = "hami-monitor"
-WEBHOOK: Final = "hami-webhook"
-DEVICE_PLUGIN: Final = "hami-device-plugin"
-COMPONENTS: Final = frozenset((SCHEDULER, MONITOR, WEBHOOK, DEVICE_PLUGIN))
 METRICS: Final = "metrics"
 EXPLAIN: Final = "explain"
 
 
 def component_of(pod: Object) -> str:
-    """Return the component that *pod* is of, empty if it is none of ours."""
+    """Return the component that *pod* belongs to, empty if it is not ours."""
     return str(((pod.get("metadata") or {}).get("labels") or {}).get(COMPONENT) or "")
 
 
@@ -43,5 +38,5 @@ def endpoint(pod: Object, port: str) -> Endpoint | None:
 
 
 def leader_first(pods: Sequence[Object], holder: str) -> list[Object]:
-    """Return *pods* with the one first whose name begins *holder*, the identity in a Lease."""
+    """Return *pods*, first the one whose name begins *holder*, the identity in a Lease."""
     return sorted(pods, key=lambda pod: not holder.startswith(str((pod.get("metadata") or {}).get("name"))))

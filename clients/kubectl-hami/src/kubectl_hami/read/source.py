@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 import orjson
 
 from hamicommon.errors import HamiError
-from kubectl_hami.values.seen import Object
+from hamicommon.model import Object
 
 ANSWER_LIMIT_BYTES: Final = 64 * 1024 * 1024
 """The largest answer that is read."""
@@ -45,6 +45,9 @@ class Endpoint:
     namespace: str
     pod: str
     port: int
+
+    def __str__(self) -> str:
+        return f"Pod {self.namespace}/{self.pod}, port {self.port}"
 
 
 class Source(Protocol):

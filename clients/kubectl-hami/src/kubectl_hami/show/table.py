@@ -15,14 +15,14 @@ from rich.table import Column, Table
 from rich.text import Text
 
 CELL_CHARACTERS: Final = 1000
-"""More of a cell is cut: names of Kubernetes have at most 253 characters."""
+"""A longer cell is cut. Names of Kubernetes have at most 253 characters."""
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """Characters that move a cursor, change colours or turn the direction of a line."""
 
 _GAP: Final = 3
 """Blanks between columns."""
 _WRAPPED_CHARACTERS: Final = 20
-"""Of a text that wraps at least so many stand in a line."""
+"""The least characters in a line of a text that wraps."""
 
 Cell = str | Text
 
@@ -38,7 +38,7 @@ def safe(text: str) -> str:
 
 
 class WholeTable(Table):
-    """A table of which a narrow terminal cuts nothing: the terminal wraps a line that is too long, as with kubectl."""
+    """A table that is never cut: a narrow terminal wraps its lines, as with kubectl."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the lines. Texts wrap as long as the other columns leave them room."""

@@ -5,9 +5,16 @@ What a diagnosis reads beside the picture of the cluster, and what it finds.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
-from kubectl_hami.values.seen import Object, Seen
+from hamicommon.model import Object
+from kubectl_hami.values.cluster_snapshot import ClusterSnapshot
+
+WEBHOOK: Final = "hami-webhook"
+SCHEDULER: Final = "hami-scheduler"
+DEVICE_PLUGIN: Final = "hami-device-plugin"
+MONITOR: Final = "hami-monitor"
+COMPONENTS: Final = (WEBHOOK, SCHEDULER, DEVICE_PLUGIN, MONITOR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +22,7 @@ class Service:
     """One Pod of one of our services."""
 
     component: str
-    """`hami-scheduler`, `hami-webhook`, `hami-device-plugin` or `hami-monitor`."""
+    """One of COMPONENTS."""
     pod: Object
     metrics: bytes | None = None
     """None: it did not answer."""
@@ -37,7 +44,7 @@ class Service:
 class Examined:
     """Everything that the checks read of one cluster."""
 
-    seen: Seen
+    cluster: ClusterSnapshot
     services: tuple[Service, ...] = ()
     webhooks: tuple[Object, ...] = ()
     """The MutatingWebhookConfigurations of the cluster."""
@@ -68,4 +75,4 @@ class Check:
     found: str
     """One sentence."""
     fix: str = ""
-    """What to do; empty if nothing is to be done."""
+    """What to do; empty if the check is good."""

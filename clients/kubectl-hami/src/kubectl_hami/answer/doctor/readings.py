@@ -1,35 +1,40 @@
 """
-Numbers of the services, and sentences about several of them.
+Numbers of the services, their device config, and sentences about several of them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from hamicommon.config.device_config import ConfigError, DeviceConfig, load_device_config
 from kubectl_hami.answer.exposition import ScrapeError, samples
-from kubectl_hami.values.diagnosis import Check, Examined, Health, Service
+from kubectl_hami.values.diagnosis import Examined, Health, Service
 
 _NAMED: Final = 3
 """Names in a sentence; more are counted."""
 
 
-def good(name: str, found: str) -> Check:
-    """Return a check that found nothing wrong."""
-    return Check(name, Health.GOOD.value, found)
+Answer = tuple[Health, str, str]
+"""The verdict of a check, what was found, and what to do; empty if nothing is to be done."""
 
 
-def bad(name: str, found: str, fix: str) -> Check:
-    """Return a check that found what stops Pods, or lets a share be exceeded."""
-    return Check(name, Health.BAD.value, found, fix)
+def good(found: str) -> Answer:
+    """Return the answer of a check that found nothing wrong."""
+    return Health.GOOD, found, ""
 
 
-def doubtful(name: str, found: str, fix: str) -> Check:
-    """Return a check that found what may become bad, or is bad for some."""
-    return Check(name, Health.DOUBTFUL.value, found, fix)
+def bad(found: str, fix: str) -> Answer:
+    """Return the answer of a check that found what stops Pods, or lets a share be exceeded."""
+    return Health.BAD, found, fix
 
 
-def unknown(name: str, found: str, fix: str = "") -> Check:
-    """Return a check that could not be made."""
-    return Check(name, Health.UNKNOWN.value, found, fix)
+def doubtful(found: str, fix: str) -> Answer:
+    """Return the answer of a check that found what may become bad, or is bad for some."""
+    return Health.DOUBTFUL, found, fix
+
+
+def unknown(found: str, fix: str = "") -> Answer:
+    """Return the answer of a check that could not be made."""
+    return Health.UNKNOWN, found, fix
 
 
 def of(examined: Examined, component: str) -> list[Service]:
@@ -60,7 +65,13 @@ def named(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMED]) + more
 
 
-def is_ready(service: Service) -> bool:
-    """Return whether the Pod of *service* is ready."""
-    conditions = (service.pod.get("status") or {}).get("conditions") or ()
-    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+def device_config(examined: Examined) -> DeviceConfig | None:
+    """Return the device config of the services, None if it cannot be read."""
+    for one in examined.config_maps:
+        text = (one.get("data") or {}).get("device-config.yaml")
+        if text:
+            try:
+                return load_device_config(text)
+            except ConfigError:
+                return None
+    return None

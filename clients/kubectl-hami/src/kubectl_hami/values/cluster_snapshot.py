@@ -5,17 +5,15 @@ What was read of one cluster at one moment, before anything is concluded from it
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
-Object = Mapping[str, Any]
-"""A Kubernetes object as JSON."""
+from hamicommon.model import Object
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ClusterSnapshot:
     """The objects and metrics of one cluster. What could not be read is empty, and `problems` says why."""
 
-    cluster: str
+    name: str
     """The name of the context, or of the archive."""
     taken_at: datetime
     nodes: tuple[Object, ...] = ()
@@ -23,6 +21,6 @@ class Seen:
     refusals: tuple[Object, ...] = ()
     """The Events in which the scheduler says why a Pod fits nowhere."""
     monitors: Mapping[str, bytes] = field(default_factory=dict)
-    """The metrics of each Node's monitor, by Node; without an entry where none answered."""
+    """The metrics of each Node's monitor, by Node; no entry if it did not answer."""
     problems: tuple[str, ...] = ()
     """One sentence for each thing that could not be read."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kubectl_hami.commands.frame import read_each, warn
+from kubectl_hami.commands.command_line import read_each, warn
 from kubectl_hami.read.source import ReadError, Source, listing
 
 from .fakes import FakeSource
