@@ -82,6 +82,14 @@ its commonWord in the device config. Those of the other vendors are in vendors.j
 {{- $keys | uniq | sortAlpha | toJson -}}
 {{- end -}}
 
+{{/* The annotations that our device plugin writes: of a grant on Pods, and on its Node. */}}
+{{- define "hami.pluginPodKeys" -}}
+{{- (.Files.Get "vendors.json" | fromJson).pluginPodKeys | toJson -}}
+{{- end -}}
+{{- define "hami.pluginNodeKeys" -}}
+{{- (.Files.Get "vendors.json" | fromJson).pluginNodeKeys | toJson -}}
+{{- end -}}
+
 {{/* Arguments that enable the two vendors that are off by default in HAMi. */}}
 {{- define "hami.vendorArguments" -}}
 - --enable-ascend={{ .Values.devices.ascend.enabled }}

@@ -12,12 +12,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hami_device_plugin.config.arguments import parse_arguments
 from hami_device_plugin.config.loader import files, load
-from hami_device_plugin.config.settings import Config
-from hami_device_plugin.decide.hardware.mock import read_mock_devices
-from hamicommon.config import Texts, load_device_config
-from hamicommon.node_overrides import load_node_overrides
+from hami_device_plugin.config.settings import Config, parse_arguments
+from hami_device_plugin.decide.probe.mock import read_mock_devices
+from hamicommon.config.device_config import Texts, load_device_config
+from hamicommon.config.node_overrides import load_node_overrides
 from hamicommon.vendors import ascend, nvidia
 
 from .chart import CHART, HAMI_DEFAULTS, Json, RefusedError, given, needs_helm, nested, objects, one, pod_spec, text

@@ -1,5 +1,5 @@
 """
-The policy that lets only schedulers write the annotations with grants.
+The policy that lets only schedulers write the annotations with grants, and only device plugins what is left of them.
 
 `e2e/promises/trust/test_forged_annotations.py` runs its expressions on a real API server.
 """
@@ -9,7 +9,8 @@ import re
 
 import pytest
 
-from hamicommon.config import load_device_config
+from hamicommon.config.device_config import load_device_config
+from hamicommon.vendors import nvidia
 
 from .chart import Json, given, needs_helm, objects, one
 
@@ -17,6 +18,7 @@ pytestmark = needs_helm
 
 NAME = "hami-reserved-annotations"
 HAMI = "system:serviceaccount:kube-system:hami-scheduler"
+HAMIS_PLUGIN = "system:serviceaccount:kube-system:hami-device-plugin"
 
 
 def policy(*arguments: str, **options: str) -> Json:
@@ -24,13 +26,20 @@ def policy(*arguments: str, **options: str) -> Json:
     return one("ValidatingAdmissionPolicy", NAME, *arguments, **options)["spec"]  # type: ignore[no-any-return]
 
 
-def reserved(*arguments: str) -> list[str]:
-    """Return the annotations in the policy: those in its condition, and those in its message."""
-    spec = policy(*arguments)
+def choice(*arguments: str, **options: str) -> list[str]:
+    """Return three JSON lists of the policy: device plugins, and the annotations reserved from them and from others."""
+    spec = policy(*arguments, **options)
     (deciding,) = (each["expression"] for each in spec["matchConditions"] if each["name"] == "writes-a-grant")
     (naming,) = (each["expression"] for each in spec["variables"] if each["name"] == "written")
     assert deciding.replace(".exists(", ".filter(") == naming
-    return json.loads(deciding.partition(".exists(")[0])  # type: ignore[no-any-return]
+    found = re.match(r".*username in (\[.*?\]) \? (\[.*?\]) : (\[.*?\])\)\.exists\(", deciding)
+    assert found, deciding
+    return list(found.groups())
+
+
+def reserved(*arguments: str) -> list[str]:
+    """Return the annotations that only schedulers may write."""
+    return json.loads(choice(*arguments)[1])  # type: ignore[no-any-return]
 
 
 def trusted(*arguments: str, **options: str) -> list[str]:
@@ -71,12 +80,33 @@ def test_reserved_annotations_are_those_that_count(values: Json) -> None:
     assert sorted(vendor.allocated_key for vendor in read.vendors()) == reserved(*arguments)
 
 
-def test_what_device_plugins_write_is_not_reserved() -> None:
-    """Other vendors' plugins record their progress on the Pod."""
-    config = load_device_config(one("ConfigMap", "hami-scheduler-device")["data"]["device-config.yaml"])
+def test_device_plugins_may_write_what_is_left_to_hand_out() -> None:
+    """Nobody else may but schedulers, who write both with the grant."""
+    plugins, from_plugins, from_others = map(json.loads, choice())
 
-    assert {vendor.to_allocate_key for vendor in config.vendors()}.isdisjoint(reserved())
-    assert "hami.io/bind-phase" not in reserved()
+    assert ["system:serviceaccount:hami:hami-device-plugin", HAMIS_PLUGIN] == plugins
+    assert set(nvidia.PLUGIN_POD_KEYS) == set(from_others) - set(from_plugins)
+    assert set(from_plugins) < set(from_others)
+
+
+def test_trusted_plugins_can_be_set() -> None:
+    """HAMi's device plugin may have another name or namespace."""
+    values = {
+        "scheduler": {"reservedAnnotations": {"trustedPlugins": ["other"]}},
+        "devicePlugin": {"serviceAccount": {"create": False, "name": "theirs"}},
+        "namespaceOverride": "gpus",
+    }
+
+    assert ["system:serviceaccount:gpus:theirs", "other"] == json.loads(choice(*given(values))[0])
+
+
+def test_what_other_vendors_plugins_write_is_not_reserved() -> None:
+    """Their accounts are not known; they record their progress on the Pod."""
+    config = load_device_config(one("ConfigMap", "hami-scheduler-device")["data"]["device-config.yaml"])
+    others = {vendor.to_allocate_key for vendor in config.vendors()} - {nvidia.TO_ALLOCATE_KEY}
+
+    assert others.isdisjoint(json.loads(choice()[2]))
+    assert "hami.io/bind-phase" not in json.loads(choice()[2])
 
 
 def test_policy_covers_every_way_to_write_a_pod() -> None:
@@ -122,13 +152,13 @@ def test_trusted_users_can_be_set() -> None:
 )
 def test_policy_comes_and_goes_with_the_scheduler(values: Json, is_made: bool) -> None:
     """Without our scheduler, HAMi's must not be blocked."""
-    kinds = {each["kind"] for each in objects(*given(values)) if "ValidatingAdmissionPolicy" in each["kind"]}
+    made = {each["kind"] for each in objects(*given(values)) if NAME == each["metadata"]["name"]}
 
-    assert ({"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"} if is_made else set()) == kinds
+    assert ({"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"} if is_made else set()) == made
 
 
 def test_two_releases_have_a_policy_each() -> None:
     """Cluster-scoped objects begin with the release's name."""
     names = {each["metadata"]["name"] for each in objects(release="gpu") if "AdmissionPolicy" in each["kind"]}
 
-    assert {"gpu-hami-reserved-annotations"} == names
+    assert {f"gpu-hami-{name}" for name in ("reserved-annotations", "own-nodes", "own-pods")} == names

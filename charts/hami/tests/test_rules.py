@@ -40,8 +40,27 @@ CASES = [
     Case("HamiServiceDown", {'up{job="hami-webhook", namespace="hami"}': "1x10 0x60"}, "14m", "20m"),
     Case("HamiNoLeader", {'hami_scheduler_leader{namespace="hami", instance="a"}': "1x10 0x60"}, "12m", "14m"),
     Case("HamiNodeWithoutPlugin", {MONITOR: "1x60", PLUGIN: "1x10 0x60", OTHER: "1x60"}, "20m", "30m"),
+    Case(
+        "HamiKubeletRejectsPods",
+        {'hami_scheduler_kubelet_rejections_total{namespace="hami", instance="a"}': "0x20 2 4 6 8x60"},
+        "20m",
+        "26m",
+    ),
+    Case(
+        "HamiContainerWithoutDevices",
+        {'hami_device_plugin_unserved_containers{node="n1"}': "0x10 1x60"},
+        "9m",
+        "12m",
+    ),
     Case("HamiPodWaits", {'hami_scheduler_longest_wait_seconds{namespace="hami"}': "0+60x100"}, "64m", "70m"),
     Case("HamiLedgerDrift", {'hami_scheduler_ledger_drift_total{instance="a"}': "0x20 1x60"}, "20m", "22m"),
+    Case(
+        "HamiGrantedAboveCapacity",
+        {'hami_scheduler_devices_above_capacity{namespace="hami", instance="a"}': "0x10 1x60"},
+        "10m",
+        "13m",
+    ),
+    Case("HamiTakeoverStuck", {'hami_scheduler_unfenced_pods{namespace="hami"}': "0x10 40x60"}, "11m", "14m"),
     Case("HamiSchedulerBlind", {'hami_scheduler_watch_age_seconds{collection="pods"}': "0+60x60"}, "10m", "12m"),
     Case(
         "HamiBindErrors",
