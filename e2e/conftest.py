@@ -4,7 +4,7 @@ One cluster for the whole run, embedded or real. Each test has a namespace, and 
 
 import inspect
 import shutil
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,15 +14,19 @@ import pytest_asyncio
 from xdist.remote import Producer
 
 from conformance import kinds
-from harness import evidence, order
+from harness import evidence, order, recording
 from harness.cluster import Cluster, ClusterOf, Settings
 from harness.clusters import embedded
+from harness.history.findings import Rule
 from harness.isolation import own_namespace
 from testbed.folders import short_folder
 from testbed.hardware import TWO_NODES, FakeNode
 
 if TYPE_CHECKING:
     from harness.clusters.real import RealCluster
+
+HAS_FAILED = pytest.StashKey[bool]()
+"""Whether a phase of a test has failed."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -47,6 +51,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in left_out]
     if is_real:
         order.arrange(items)
+        kinds.promises()  # read now: CPython 3.11 cannot parse in two threads, and later a recorder may log a traceback
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -65,10 +70,33 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Copy the logs of the cluster when a test fails, and name the copy in the report."""
     report = yield
-    cluster = getattr(item, "funcargs", {}).get("cluster")
-    if report.failed and isinstance(cluster, Cluster):
+    item.stash[HAS_FAILED] = report.failed or item.stash.get(HAS_FAILED, False)
+    used = getattr(item, "funcargs", {}).values()
+    cluster = next((found for found in used if isinstance(found, Cluster)), None)
+    if report.failed and cluster is not None:
         report.sections.append(("logs of the cluster", str(evidence.keep(cluster.folder, item.nodeid))))
     return report
+
+
+@pytest.fixture(autouse=True)
+def judged(request: pytest.FixtureRequest) -> Iterator[None]:
+    """
+    Judge the histories of the clusters that the test uses; the last step, after every other fixture has ended.
+
+    The mark `breaks` declares what the test breaks on purpose. Another finding fails the test.
+    """
+    verdict = recording.Verdict()
+    verdict.begin()
+    yield
+    verdict.end()
+    marks = request.node.iter_markers("breaks")
+    problems = verdict.problems((Rule(mark.args[0]), mark.args[1]) for mark in marks)
+    if problems or request.node.stash.get(HAS_FAILED, False):
+        place = evidence.place_of(request.node.nodeid)
+        verdict.keep(place)
+        problems = problems and [*problems, f"replay: python -m harness.history {place}/history-1.jsonl"]
+    verdict.forget()
+    assert not problems, "\n".join(problems)
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

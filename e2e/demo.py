@@ -22,14 +22,13 @@ from typing import NoReturn
 
 from rich.text import Text
 
-from hamicommon.model import Device, Share
-from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container
+from hamicommon.model import Device, Object, Share
+from hamicommon.pod.reading import read_pod
 from harness.client import PROGRAM, asked, asked_json
 from harness.cluster import ROOT, Cluster
 from harness.clusters.embedded import EmbeddedCluster, sweep
 from harness.invariants import ALLOCATED, MIB, broken, inventory, look, samples
 from harness.screen import Screen
-from minicluster.client import Object
 from testbed.folders import FolderInUseError, claimed
 from testbed.hardware import TWO_NODES
 from testbed.processes import take_over
@@ -66,7 +65,7 @@ def placed(pod: Object) -> list[Placed]:
     """Return the shares of a bound Pod, those of init containers first."""
     spec = pod["spec"]
     names = [container["name"] for container in [*spec.get("initContainers", []), *spec["containers"]]]
-    granted = shares_by_container(decode_pod_devices(pod["metadata"]["annotations"][ALLOCATED]), len(names))
+    granted = read_pod(pod).granted(ALLOCATED).shares
     return [
         Placed(pod["metadata"]["name"], name, spec["nodeName"], share)
         for name, shares in zip(names, granted, strict=True)

@@ -26,7 +26,7 @@ from bench.record.measurement import percentiles
 from bench.record.usage import Usage
 from bench.report.command import parser, tell
 from bench.report.tables import machine, table
-from harness.clusters.certificates import issue
+from controlplane.pki import issue_serving
 from harness.manifests import a_container, a_pod
 from testbed.ports import free_port
 from testbed.processes import Process
@@ -93,7 +93,7 @@ def page(found: list[Found], rate: int, memory_mib: int) -> str:
 async def measure(rate: int, seconds: float) -> tuple[list[Found], int]:
     """Return the figures of every case, and the memory of the webhook at the end."""
     with tempfile.TemporaryDirectory() as folder:
-        authority = issue(Path(folder))
+        authority = issue_serving(Path(folder))
         tls = ("--cert_file=tls.crt", "--key_file=tls.key")
         context = ssl.create_default_context(cadata=authority.decode())
         with a_webhook(Path(folder), "https", *(flag.replace("=", f"={folder}/") for flag in tls)) as (process, port):

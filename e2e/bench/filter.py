@@ -22,12 +22,13 @@ from pathlib import Path
 import aiohttp
 
 from bench.load.caller import Caller, connected
-from bench.load.frozen_api import FrozenApi, Object, a_bound_pod, asking_pod, made_nodes, made_pods, node_name
+from bench.load.frozen_api import FrozenApi, a_bound_pod, asking_pod, made_nodes, made_pods, node_name
 from bench.load.service import apart, ready
 from bench.record.measurement import percentiles
 from bench.record.usage import Usage
 from bench.report.command import parser, tell
 from bench.report.tables import machine, table
+from hamicommon.model import Object
 from testbed.ports import free_port
 from testbed.processes import Process
 

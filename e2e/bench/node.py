@@ -30,9 +30,10 @@ from bench.record.measurement import percentiles
 from bench.record.usage import Usage, processor_seconds
 from bench.report.command import parser, progress, tell
 from bench.report.tables import machine, table
+from hamicommon.model import Object
 from hamicommon.runtime.kubelet_api._proto import podresources_v1_pb2 as resources_api
 from hamicommon.wire import keys
-from minicluster.client import ApiError, Client, Object
+from minicluster.client import ApiError, Client
 from minicluster.kubelet.devices.manager import DeviceManager
 from minicluster.kubelet.devices.pluginclients import PluginClient
 from minicluster.kubelet.devices.podresources import PodResourcesServer
@@ -180,7 +181,7 @@ class Kubelet(DeviceManager):
 
     def __init__(self, directory: Path) -> None:
         """Serve in *directory*."""
-        super().__init__(directory, lambda: [pod["metadata"]["uid"] for pod in self.pods], lambda: None)
+        super().__init__(directory, lambda: [pod["metadata"]["uid"] for pod in self.pods])
         self.is_settled = True
         self.pods: list[Object] = []
         self.shown: Resources

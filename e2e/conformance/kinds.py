@@ -10,6 +10,7 @@ import fcntl
 import json
 import re
 from collections.abc import Mapping
+from functools import cache
 
 from conformance.page import RESULTS, ROOT, Behaviour, IncompleteError, behaviours, row
 from controlplane.nvidia import KINDS
@@ -29,7 +30,8 @@ toolkit where the kind has one, and the fake driver. These commands write this t
 """
 
 
-def promises() -> list[Behaviour]:
+@cache
+def promises() -> tuple[Behaviour, ...]:
     """Return the tests that run on each kind, in the order of their modules."""
     tree = ast.parse(TESTS.read_text(encoding="utf-8"))
     found = []
@@ -37,7 +39,7 @@ def promises() -> list[Behaviour]:
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("promises."):
             names = {alias.name for alias in node.names}
             found += behaviours((ROOT / "e2e" / node.module.replace(".", "/")).with_suffix(".py"), names)
-    return found
+    return tuple(found)
 
 
 def record(test: str, *, has_passed: bool) -> None:

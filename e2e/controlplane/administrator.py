@@ -9,7 +9,8 @@ import datetime
 from pathlib import Path
 from typing import Any
 
-from minicluster.client import ApiError, Client, Object
+from hamicommon.model import Object
+from minicluster.client import ApiError, Client
 
 RUNTIME_CLASS = {
     "apiVersion": "node.k8s.io/v1",

@@ -71,7 +71,6 @@ class ControlPlane:
         folder: Path,
         kubernetes: str = build.DEFAULT_KUBERNETES,
         *,
-        driver: Path = DRIVER,
         images: Iterable[Path] = (),
         outlives_us: bool = False,
     ) -> None:
@@ -82,7 +81,6 @@ class ControlPlane:
         self.audit_log = self.folder / CONTROL / "audit.log"
         """Every request to the API server, one JSON object a line."""
         self._api = Administrator(self.kubeconfig)
-        self._driver = driver
         self._outlives_us = outlives_us
         self._nodes: dict[str, Node] = {}
         self._images = list(images)
@@ -195,7 +193,7 @@ class ControlPlane:
         with claimed(self.folder):
             like, machine = self._nodes[name], self._machine(f"{name}-guest", kept=parts.NODE_FOLDERS)
             machine.start()
-            nvidia.install_driver(machine, self._driver, like.hardware)
+            nvidia.install_driver(machine, DRIVER, like.hardware)
             # The driver makes them again. The guest's kernel sees no holes in files, so copies would be 1.4 GB.
             for file in ("schedule", "state"):
                 (machine.path(nvidia.HARDWARE) / file).unlink()
@@ -263,8 +261,8 @@ class ControlPlane:
     def _find_programs(self, step: Callable[[str], None]) -> None:
         if os.geteuid() != 0:
             raise ClusterError("the cluster's machines are namespaces that only root can make: run this as root")
-        if not (self._driver / "libcuda.so.1").exists():
-            raise ClusterError(f"{self._driver} has no driver for the nodes: build it with `tox -e native`")
+        if not (DRIVER / "libcuda.so.1").exists():
+            raise ClusterError(f"{DRIVER} has no driver for the nodes: build it with `tox -e native`")
         debian.ensure(prerequisites.PACKAGES, step)
         _allow_watching()
         self._binaries = build.binaries(self.kubernetes, step)
@@ -322,7 +320,7 @@ class ControlPlane:
         if not network.is_connected(machine.living_pid()):
             others = [other.index for other in self._nodes.values() if other is not node]
             network.connect(self.control.living_pid(), machine.living_pid(), node.index, others)
-        nvidia.install_driver(machine, self._driver, node.hardware)
+        nvidia.install_driver(machine, DRIVER, node.hardware)
         kind = nvidia.KINDS[node.hardware.kind]
         nvidia.write_host_spec(self._binaries, machine, kind)
         if machine.services().get("containerd") is None:

@@ -72,11 +72,6 @@ class NodeKind:
     has_cdi: bool = True
     """Whether containerd applies CDI specs."""
 
-    @property
-    def has_runtime(self) -> bool:
-        """Whether containerd has the runtime `nvidia`."""
-        return bool(self.toolkit) or self.is_legacy
-
 
 LEGACY = NodeKind(
     "legacy",

@@ -121,6 +121,13 @@ class Authority:
         self.key(file).write_bytes(content)
 
 
+def issue_serving(folder: Path) -> bytes:
+    """Issue `tls.crt` and `tls.key` for 127.0.0.1 in *folder*, and return the certificate of their authority (PEM)."""
+    pki = Authority(folder)
+    pki.issue("tls", "server", hosts=["127.0.0.1"])
+    return pki.certificate(AUTHORITY).read_bytes()
+
+
 def _name(common_name: str, groups: Sequence[str] = ()) -> x509.Name:
     return x509.Name(
         [

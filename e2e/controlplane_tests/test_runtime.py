@@ -4,9 +4,9 @@ The stand-in for NVIDIA's container runtime in mode legacy changes a bundle as i
 
 import json
 import os
+import resource
 import shutil
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -129,11 +129,17 @@ def test_unreadable_configuration_is_an_error_that_names_it(runtime: Runtime) ->
 
 
 def test_it_costs_a_container_very_little_time(runtime: Runtime) -> None:
-    """The fastest of several runs takes less than 20 ms, with the start of both processes."""
-    fastest = 1.0
+    """The cheapest of several runs takes less than 20 ms of a processor, with the start of both processes."""
+    cheapest = 1.0
     for _ in range(20):
-        began = time.perf_counter()
+        began = processor_seconds()
         runtime.run("state", "c1")
-        fastest = min(fastest, time.perf_counter() - began)
+        cheapest = min(cheapest, processor_seconds() - began)
 
-    assert fastest < 0.02
+    assert cheapest < 0.02
+
+
+def processor_seconds() -> float:
+    """Return what the processes that this one has waited for have used of processors."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime

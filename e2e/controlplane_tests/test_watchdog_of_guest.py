@@ -32,7 +32,7 @@ HARDWARE, HOOK_PATH = "/run/hardware", "/run/vgpu"
 VARIABLES = {"FAKE_DRIVER_DIR": HARDWARE, "LD_LIBRARY_PATH": str(DRIVER)}
 SHARE_MIB = 3000
 INSIDE, OUTSIDE = "1111aaaa-0000-4000-8000-000000000000", "2222bbbb-0000-4000-8000-000000000000"
-REGION = f"{HOOK_PATH}/containers/{INSIDE}_main"
+REGION, EMPTY = (f"{HOOK_PATH}/containers/{uid}_main" for uid in (INSIDE, OUTSIDE))
 LIBRARY = {
     "LD_PRELOAD": str(ROOT / "build/native/libvgpu.so"),
     "CUDA_DEVICE_MEMORY_LIMIT_0": f"{SHARE_MIB}m",
@@ -73,7 +73,7 @@ def guest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guest]:
         (machine.path(HARDWARE) / file).unlink(missing_ok=True)
     found = Guest(machine)
     found.start()
-    found.run(["mkdir", "-p", REGION])
+    found.run(["mkdir", "-p", REGION, EMPTY])
     programs = [
         _hold(found, INSIDE, mib=1000, limit_mib=SHARE_MIB, variables=LIBRARY),
         _hold(found, OUTSIDE, mib=4000, limit_mib=5000, variables={}),

@@ -3,9 +3,10 @@ Pods that get no share.
 """
 
 from drills.promises import REJECTED, UNLIMITED, Promise, drill_without_share
+from hamicommon.model import Object
 from harness.cluster import Cluster
 from harness.manifests import a_container, a_pod
-from minicluster.client import ApiError, Object
+from minicluster.client import ApiError
 
 ALL = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
 PRIVILEGED = {"privileged": True}

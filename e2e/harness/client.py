@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,28 +26,28 @@ class Answer:
     errors: str
 
 
-async def asked(cluster: Cluster, *arguments: str, stdin: bytes | None = None) -> Answer:
+async def asked(cluster: Cluster, *arguments: str, stdin: bytes = b"") -> Answer:
     """Return the answer of `kubectl hami` with *arguments* on *cluster*."""
-    process = await asyncio.create_subprocess_exec(
-        *(str(PROGRAM), *arguments, f"--kubeconfig={cluster.kubeconfig}"),
-        stdin=asyncio.subprocess.DEVNULL if stdin is None else asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    output, errors = await process.communicate(stdin)
-    assert process.returncode is not None
-    return Answer(process.returncode, output.decode(), errors.decode())
+    return await _answer((str(PROGRAM), *arguments), cluster, os.environ, stdin)
 
 
 async def asked_by_kubectl(cluster: Cluster, *arguments: str) -> Answer:
     """Return the answer of `kubectl hami`, which finds the program on the PATH."""
+    environment = {**os.environ, "PATH": f"{PROGRAM.parent}:{cluster.search_path}"}
+    return await _answer(("kubectl", "hami", *arguments), cluster, environment)
+
+
+async def _answer(
+    command: Sequence[str], cluster: Cluster, environment: Mapping[str, str], stdin: bytes = b""
+) -> Answer:
     process = await asyncio.create_subprocess_exec(
-        *("kubectl", "hami", *arguments, f"--kubeconfig={cluster.kubeconfig}"),
-        env={**os.environ, "PATH": f"{PROGRAM.parent}:{cluster.search_path}"},
+        *(*command, f"--kubeconfig={cluster.kubeconfig}"),
+        env=environment,
+        stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    output, errors = await process.communicate()
+    output, errors = await process.communicate(stdin)
     assert process.returncode is not None
     return Answer(process.returncode, output.decode(), errors.decode())
 

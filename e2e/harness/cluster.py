@@ -13,13 +13,17 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from minicluster.client import Client, Object
+from hamicommon.model import Object
+from minicluster.client import Client
 from testbed.hardware import FakeNode
 from testbed.waiting import NotInTimeError, eventually
+
+if TYPE_CHECKING:
+    from harness.history.recorder import Recorder
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEDULER_NAME = "hami-scheduler"
@@ -48,8 +52,12 @@ class Settings:
     """The driver root on the Nodes. Empty means that the container runtime gives the services the driver."""
     plugin_flags: tuple[str, ...] = ("--cdi-generator=",)
     """More flags of the device plugins of an embedded cluster, whose runtime gives containers the driver."""
+    node_flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Still more of them on single Nodes of an embedded cluster, by Node. The last of equal flags counts."""
     values: Mapping[str, Any] = field(default_factory=dict)
     """More values of the chart on a real cluster, by name."""
+    status_seconds: float = 0.3
+    """How often the kubelets of an embedded cluster write a changed status of their Nodes. Real ones do every 10 s."""
 
 
 class Cluster(ABC):
@@ -65,6 +73,8 @@ class Cluster(ABC):
     folder: Path
     """All its files. It is gone after the run."""
     kubeconfig: Path
+    recorder: "Recorder | None" = None
+    """Of its history; see `harness.recording`."""
     namespace: str = "default"
     """The namespace of all Pods that are created and read."""
 
@@ -102,6 +112,10 @@ class Cluster(ABC):
     @abstractmethod
     async def pid(self, part: str) -> int:
         """Return the pid on this machine of the only process of *part*, a service of a Node."""
+
+    @abstractmethod
+    async def device_config(self) -> str:
+        """Return the device config of the services, empty if there is none yet."""
 
     # --- nodes -----------------------------------------------------------------------------------------------------
 

@@ -15,11 +15,18 @@ KEPT = ("logs", "*/logs", "*/own/var/log/pods", "apiserver")
 """In the folder of a cluster: the logs of its parts and of its machines, their containers' logs, stored objects."""
 
 
+def place_of(test: str, failed: Path = FAILED) -> Path:
+    """Return the folder for what the test with the node ID *test* leaves."""
+    return failed / re.sub(r"[^\w.-]+", "-", test).strip("-")
+
+
 def keep(cluster: Path, test: str, failed: Path = FAILED) -> Path:
     """Copy the logs in the folder of a *cluster* for the test with the node ID *test*, and return the copy."""
-    place = failed / re.sub(r"[^\w.-]+", "-", test).strip("-")
-    shutil.rmtree(place, ignore_errors=True)
+    place = place_of(test, failed)
     for pattern in KEPT:
         for found in cluster.glob(pattern):
-            shutil.copytree(found, place / found.relative_to(cluster), symlinks=True)
+            copy = place / found.relative_to(cluster)
+            shutil.rmtree(copy, ignore_errors=True)
+            shutil.copytree(found, copy, symlinks=True)
+    place.mkdir(parents=True, exist_ok=True)
     return place

@@ -1,33 +1,29 @@
 """
-What must hold when a cluster is at rest, whatever happened before: I1 to I10.
+What must hold: at every version of the recorded history, and when a cluster is at rest, whatever happened before.
 
-Each `iN_…` takes a `View` of the API server, the containers and the services' metrics, and yields one sentence for each
-violation. `check` calls all of them after every end-to-end test. I8 and I9 are properties of functions; the property
-tests of the webhook and of the codecs check them. I9 is also checked here, on the objects of the cluster.
+The history's judge (`harness.history`) has the rules for every version: capacity, grants, quotas, containers, locks and
+waiting Pods. What only the present state shows is here: each `iN_…` takes a `View` of the judge, the API server and the
+services' metrics, and yields one sentence for each violation. `check` waits for all of it after every end-to-end test.
+I8 and I9 are properties of functions, which the property tests of the webhook and of the codecs check.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from hamicommon.errors import HamiError
-from hamicommon.model import Device, Share
-from hamicommon.wire import keys
-from hamicommon.wire.node_devices import decode_node_devices
-from hamicommon.wire.node_lock import decode_node_lock
-from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container
+from hamicommon.model import Device, Object
 from hamicommon.wire.region import Region, decode_region
 from harness.cluster import Cluster
-from minicluster.client import Object
+from harness.history.judge import Judge
+from harness.recording import judged
 from testbed.waiting import NotInTimeError, eventually
 
 ALLOCATED = "hami.io/vgpu-devices-allocated"
 INVENTORY = "hami.io/node-nvidia-register"
-LOCK_SECONDS = 300.0
 EVENT_SECONDS = 5.0
 REST_SECONDS = 10.0
 MIB = 2**20
@@ -37,55 +33,21 @@ Samples = dict[str, list[tuple[dict[str, str], float]]]
 
 
 @dataclass(frozen=True)
-class Grant:
-    """A container's share of one device, read from its bound Pod."""
-
-    pod: Object
-    container: str
-    is_init: bool
-    share: Share
-
-    @property
-    def node(self) -> str:
-        """The Node the Pod is bound to."""
-        name: str = self.pod["spec"]["nodeName"]
-        return name
-
-    def __str__(self) -> str:
-        meta = self.pod["metadata"]
-        return f"{meta['namespace']}/{meta['name']} {self.container} on {self.share.uuid}"
-
-
-@dataclass(frozen=True)
 class View:
     """The state of the cluster at one moment."""
 
-    nodes: list[Object]
+    judge: Judge
+    """It has judged every version up to this moment."""
+    findings: list[str]
+    """What it found in the state of a cluster that is not recorded. The tests read what it finds in a history."""
     pods: list[Object]
     events: list[Object]
     scheduler: Samples
     monitors: dict[str, Samples]
     """By Node."""
-    environments: dict[tuple[str, str], dict[str, str]]
-    """Of running containers, by Pod UID and container."""
     regions: dict[tuple[str, str], Region]
     """By Pod UID and container."""
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
-
-    def grants(self) -> Iterator[Grant]:
-        """Yield the grants of bound Pods that have not ended."""
-        for pod in self.pods:
-            if not pod["spec"].get("nodeName") or pod["status"].get("phase") in {"Succeeded", "Failed"}:
-                continue
-            text = pod["metadata"].get("annotations", {}).get(ALLOCATED)
-            if text is None:
-                continue
-            inits = [container["name"] for container in pod["spec"].get("initContainers", [])]
-            names = inits + [container["name"] for container in pod["spec"]["containers"]]
-            by_container = shares_by_container(decode_pod_devices(text), len(names))
-            for name, shares in zip(names, by_container, strict=True):
-                for share in shares:
-                    yield Grant(pod, name, name in inits, share)
 
 
 def samples(text: str) -> Samples:
@@ -98,21 +60,21 @@ def samples(text: str) -> Samples:
 
 
 async def look(cluster: Cluster) -> View:
-    """Read the state of *cluster*."""
-    nodes, _ = await cluster.api.list("/api/v1/nodes")
+    """Judge the history of *cluster* up to now, look into its containers again, and read its state."""
+    async with judged(cluster) as recorder:
+        findings = [] if cluster.recorder else [str(finding) for finding in recorder.findings]
     pods, _ = await cluster.api.list("/api/v1/pods")
     events, _ = await cluster.api.list("/api/v1/events")
-    running = running_containers(pods)
     return View(
-        nodes,
+        recorder.judge,
+        findings,
         pods,
         events,
         samples(await cluster.metrics("scheduler")),
         {node.name: samples(await cluster.metrics(f"monitor-{node.name}")) for node in cluster.nodes},
-        {key: cluster.environment(pod, key[1]) for key, pod in running.items()},
         {
             key: decode_region(content)
-            for key, pod in running.items()
+            for key, pod in running_containers(pods).items()
             for content in regions(cluster.vgpu_folder(pod["spec"]["nodeName"]), *key)
         },
     )
@@ -139,101 +101,24 @@ def regions(vgpu: Path, pod_uid: str, container: str) -> list[bytes]:
     return [content for content in (path.read_bytes() for path in files) if any(content[:4])]
 
 
-def inventory(view: View) -> dict[str, dict[str, Device]]:
+def inventory(view: View) -> dict[str, Mapping[str, Device]]:
     """Return each Node's devices by UUID."""
-    return {
-        node["metadata"]["name"]: {
-            device.id: device for device in decode_node_devices(node["metadata"]["annotations"][INVENTORY])
-        }
-        for node in view.nodes
-        if INVENTORY in node["metadata"].get("annotations", {})
-    }
+    return {name: node.devices for name, node in view.judge.nodes().items()}
 
 
-def peaks(view: View) -> dict[tuple[str, str], dict[str, list[Share]]]:
-    """
-    Return the most that each Pod holds of each device: by `(node, uuid)`, then by Pod UID, its shares.
-
-    Init containers run one after the other, before the other containers. So a Pod holds its largest init container or
-    the sum of the others, whichever is larger. Once the init containers have succeeded, only the sum counts.
-    """
-    held: dict[tuple[str, str], dict[str, list[Share]]] = defaultdict(dict)
-    by_pod: dict[tuple[str, str, str], dict[bool, list[Share]]] = defaultdict(lambda: {True: [], False: []})
-    done = {pod["metadata"]["uid"] for pod in view.pods if _inits_done(pod)}
-    for grant in view.grants():
-        uid = grant.pod["metadata"]["uid"]
-        by_pod[grant.node, grant.share.uuid, uid][grant.is_init].append(grant.share)
-    for (node, uuid, uid), shares in by_pod.items():
-        largest = [] if uid in done else sorted(shares[True], key=lambda share: share.memory_mib)[-1:]
-        peak = max(largest, shares[False], key=lambda group: sum(share.memory_mib for share in group))
-        if peak:
-            held[node, uuid][uid] = peak
-    return held
+def i1_state_is_right(view: View) -> Iterator[str]:
+    """The judge finds nothing wrong in the present state."""
+    yield from view.findings
 
 
-def _inits_done(pod: Object) -> bool:
-    statuses = pod["status"].get("initContainerStatuses", [])
-    return bool(statuses) and all(
-        status.get("state", {}).get("terminated", {}).get("exitCode") == 0 for status in statuses
-    )
-
-
-def i1_no_device_is_over_its_capacity(view: View) -> Iterator[str]:
-    """No device has more memory, cores or replicas allocated than it has, and an exclusive share is alone."""
-    devices = inventory(view)
-    for (node, uuid), holders in peaks(view).items():
-        device = devices.get(node, {}).get(uuid)
-        if device is None:
-            yield f"{node}: device {uuid} is allocated and not in the inventory"
-            continue
-        shares = [share for group in holders.values() for share in group]
-        memory_mib = sum(share.memory_mib for share in shares)
-        core_percent = sum(share.core_percent for share in shares)
-        if memory_mib > device.memory_mib:
-            yield f"{uuid}: {memory_mib} MiB allocated of {device.memory_mib}"
-        if core_percent > device.core_percent:
-            yield f"{uuid}: {core_percent} % of cores allocated of {device.core_percent}"
-        if len(shares) > device.count:
-            yield f"{uuid}: {len(shares)} shares allocated of {device.count} replicas"
-        if any(share.core_percent == 100 for share in shares) and len(holders) > 1:
-            yield f"{uuid}: an exclusive share has neighbours"
-
-
-def i2_container_got_what_was_granted(view: View) -> Iterator[str]:
-    """The container's environment and its region have the limits that were granted, if it has the library."""
-    devices = inventory(view)
-    by_container: dict[tuple[str, str], list[Grant]] = defaultdict(list)
-    for grant in view.grants():
-        by_container[grant.pod["metadata"]["uid"], grant.container].append(grant)
-    for key, told in view.environments.items():
-        grants = by_container.get(key, [])
-        expected = {f"CUDA_DEVICE_MEMORY_LIMIT_{i}": f"{g.share.memory_mib}m" for i, g in enumerate(grants)}
-        actual = {name: value for name, value in told.items() if name.startswith("CUDA_DEVICE_MEMORY_LIMIT")}
-        is_bare = not actual and _may_be_bare(grants, devices)
-        if actual != expected and not is_bare:
-            yield f"{key}: granted {expected}, environment has {actual}"
-        uuids = ",".join(grant.share.uuid for grant in grants)
-        order = told.get("HAMI_DEVICE_UUIDS", told.get("NVIDIA_VISIBLE_DEVICES"))
-        if grants and order != uuids and not (is_bare and order == "void"):
-            yield f"{key}: granted {uuids}, the environment lists {order}"
-        region = view.regions.get(key)
-        if region is not None:
-            limits = {grant.share.uuid: grant.share.memory_mib * MIB for grant in grants}
-            found = dict(zip(region.uuids, region.memory_limits_bytes, strict=False))
-            if {uuid: found.get(uuid) for uuid in limits} != limits:
-                yield f"{key}: region limits {found}, granted {limits}"
-
-
-def _may_be_bare(grants: list[Grant], devices: dict[str, dict[str, Device]]) -> bool:
-    """Return whether a container may have no library: it has whole devices, or its Pod demands the driver's limit."""
-    return all(
-        grant.pod["metadata"]["annotations"].get("hami.io/enforcement") == "driver"
-        or (
-            grant.share.core_percent == 100
-            and grant.share.memory_mib == devices[grant.node][grant.share.uuid].memory_mib
-        )
-        for grant in grants
-    )
+def i2_region_has_what_was_granted(view: View) -> Iterator[str]:
+    """The limits in the region of a container are those that were granted."""
+    for (uid, container), region in view.regions.items():
+        pod = view.judge.pods.get(uid)
+        limits = {share.uuid: share.memory_mib * MIB for share in pod.granted(container)} if pod else {}
+        found = dict(zip(region.uuids, region.memory_limits_bytes, strict=False))
+        if {uuid: found.get(uuid) for uuid in limits} != limits:
+            yield f"{pod} {container}: region limits {found}, granted {limits}"
 
 
 def i3_scheduler_agrees_with_the_api_server(view: View) -> Iterator[str]:
@@ -241,10 +126,7 @@ def i3_scheduler_agrees_with_the_api_server(view: View) -> Iterator[str]:
     for labels, value in view.scheduler.get("hami_scheduler_ledger_drift_total", []):
         if value:
             yield f"ledger drift {value} {labels}"
-    expected = {
-        (node, uuid): float(sum(share.memory_mib for group in holders.values() for share in group) * MIB)
-        for (node, uuid), holders in peaks(view).items()
-    }
+    expected = {place: float(amount.memory_mib * MIB) for place, amount in view.judge.held().items()}
     actual = {
         (labels["node"], labels["device_uuid"]): value
         for labels, value in view.scheduler.get("hami_gpu_memory_allocated_bytes", [])
@@ -264,11 +146,8 @@ def i4_no_grant_outlives_its_pod(view: View) -> Iterator[str]:
 
 
 def i5_nothing_is_held_at_rest(view: View) -> Iterator[str]:
-    """No node lock is old, and no reservation is left."""
-    for node in view.nodes:
-        text = node["metadata"].get("annotations", {}).get(keys.NODE_LOCK)
-        if text is not None and decode_node_lock(text).time.age(view.now).total_seconds() > LOCK_SECONDS:
-            yield f"{node['metadata']['name']}: lock {text} is older than {LOCK_SECONDS:g} s"
+    """No reservation is left, no lock has lost its purpose, and no Pod waits although it fits."""
+    yield from view.judge.debts()
     for labels, value in view.scheduler.get("hami_scheduler_reservations", []):
         if value:
             yield f"{value:g} reservations are left {labels}"
@@ -284,15 +163,6 @@ def i7_waiting_pod_says_why(view: View) -> Iterator[str]:
             yield f"Pod {pod['metadata']['name']} is pending without an Event that says why"
 
 
-def i9_every_annotation_is_readable(view: View) -> Iterator[str]:
-    """Our codecs decode what our services wrote."""
-    try:
-        inventory(view)
-        list(view.grants())
-    except HamiError as error:
-        yield str(error)
-
-
 def i10_region_adds_up(view: View) -> Iterator[str]:
     """No process has negative usage, and no container uses more than its limit."""
     for key, region in view.regions.items():
@@ -306,9 +176,8 @@ def i10_region_adds_up(view: View) -> Iterator[str]:
 
 
 INVARIANTS: tuple[Callable[[View], Iterable[str]], ...] = (
-    i9_every_annotation_is_readable,
-    i1_no_device_is_over_its_capacity,
-    i2_container_got_what_was_granted,
+    i1_state_is_right,
+    i2_region_has_what_was_granted,
     i3_scheduler_agrees_with_the_api_server,
     i4_no_grant_outlives_its_pod,
     i5_nothing_is_held_at_rest,

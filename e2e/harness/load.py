@@ -8,9 +8,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 
+from hamicommon.model import Object
 from harness.cluster import Cluster
 from harness.manifests import a_pod
-from minicluster.client import ApiError, Object
+from minicluster.client import ApiError
 from testbed.waiting import eventually
 
 WORKERS = 2

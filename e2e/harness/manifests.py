@@ -4,7 +4,7 @@ Pods for the tests, with defaults: `a_pod("p", gpu=1, gpumem=3000)`.
 
 from typing import Any
 
-from minicluster.client import Object
+from hamicommon.model import Object
 
 IMAGE = "localhost/hami/workloads:e2e"
 HOLD = ("gpu-hold", "--mib", "100")

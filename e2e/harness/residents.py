@@ -4,10 +4,10 @@ Pods that keep running whatever happens to the services: the promise of I6.
 
 from dataclasses import dataclass
 
+from hamicommon.model import Object
 from harness.cluster import Cluster
 from harness.invariants import check
 from harness.load import kept_running
-from minicluster.client import Object
 
 MODELS = {"on-a": "A100", "on-b": "T4"}
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from hamicommon.model import Object
 from harness.cluster import Cluster
 from harness.manifests import a_pod
-from minicluster.client import Object
 
 
 async def test_a_pod_may_end_while_all_pods_are_deleted(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

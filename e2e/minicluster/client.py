@@ -19,8 +19,7 @@ import aiohttp
 import orjson
 import yaml
 
-Object = dict[str, Any]
-"""A Kubernetes object, decoded from JSON."""
+from hamicommon.model import Object
 
 PATCH_TYPES = {
     "merge": "application/merge-patch+json",
@@ -51,11 +50,12 @@ class Client:
     ...     await client.patch("/api/v1/nodes/n1", {"metadata": {"labels": {"a": "b"}}})
     """
 
-    def __init__(self, server: str, user_agent: str, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, server: str, user_agent: str, tls: ssl.SSLContext | None = None, token: str = "") -> None:
         self.server = server.rstrip("/")
+        headers = {"User-Agent": user_agent, "Accept": "application/json"}
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ssl=tls or True),
-            headers={"User-Agent": user_agent, "Accept": "application/json"},
+            headers={**headers, "Authorization": f"Bearer {token}"} if token else headers,
             timeout=aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_SECONDS),
         )
 
@@ -64,8 +64,8 @@ class Client:
         """
         Return a client for the current context of the kubeconfig at *path*.
 
-        A user is a client certificate, in the file itself or in files that it names. Raises: ValueError if its current
-        context has no cluster with a server.
+        A user is a token, or a client certificate in the file itself or in files that it names. Raises: ValueError if
+        its current context has no cluster with a server.
         """
         config = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
         contexts = {entry["name"]: entry["context"] for entry in config.get("contexts") or ()}
@@ -75,7 +75,8 @@ class Client:
         cluster = clusters.get(context.get("cluster"), {})
         if not cluster.get("server"):
             raise ValueError(f"{path}: current-context {config.get('current-context')!r} has no cluster with a server")
-        return cls(cluster["server"], user_agent, _tls(cluster, users.get(context.get("user")) or {}))
+        user = users.get(context.get("user")) or {}
+        return cls(cluster["server"], user_agent, _tls(cluster, user), user.get("token", ""))
 
     async def __aenter__(self) -> Self:
         return self

@@ -8,11 +8,10 @@ Source: k8s.io/component-helpers/resource/helpers.go (PodRequests), KEP-753.
 
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
-from typing import Any
 
+from hamicommon.model import Object
 from minicluster import quantity
 
-Object = dict[str, Any]
 Amounts = dict[str, Fraction]
 
 

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from conformance.peers.clusters import EmbeddedPeer
-from conformance.peers.objects import Api, Object
+from conformance.peers.objects import Api
 from conformance.peers.plugins import Host, Plugin
+from hamicommon.model import Object
 from minicluster.kubelet.runtime.containers import kill_all
 from testbed.waiting import eventually
 
@@ -157,7 +158,7 @@ def processes(root: Path, *flags: str) -> Iterator[Process]:
     """Run an API server and a kubelet below *root*, and yield the kubelet. All containers end with it."""
     kubeconfig = root / "kubeconfig"
     apiserver = Process(["apiserver", "--listen", "127.0.0.1:0", "--kubeconfig", str(kubeconfig)], root / "api.log")
-    common = ["--node", NODE, "--root", str(root / "k"), "--backoff-scale", "0.05"]
+    common = ["--node", NODE, "--root", str(root / "k"), "--backoff-scale", "0.05", "--status-seconds", "0.1"]
     kubelet = Process(["kubelet", "--kubeconfig", str(kubeconfig), *common, *flags], root / "kubelet.log")
     apiserver.start()
     try:

@@ -10,7 +10,7 @@ from typing import Any
 from aiohttp import web
 
 from conformance.peers.extenders import Extender
-from conformance.peers.objects import Object
+from hamicommon.model import Object
 from minicluster.client import Client
 from minicluster.kubescheduler.config import parse
 from minicluster.kubescheduler.main import Scheduler

@@ -7,7 +7,7 @@ import functools
 from typing import Any
 
 from conformance.peers.objects import Api, error_of
-from minicluster.client import Mirror
+from minicluster.client import Client, Mirror
 from testbed.waiting import eventually
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
@@ -129,6 +129,19 @@ async def test_disconnect_after_makes_a_write_ambiguous(api: Api) -> None:
 
     assert (0, 0) == (after.status, before.status)
     assert ["after"] == [item["metadata"]["name"] for item in (await api.list(CONFIG_MAPS))[0]]
+
+
+async def test_fault_may_be_for_some_clients_only(api: Api) -> None:
+    """
+    By their user agents, so a test can spare its own requests.
+    """
+    await api.create("/minicluster/faults", {"path": "configmaps", "agent": "^another/", "status": 500})
+    await api.create(CONFIG_MAPS, {"metadata": {"name": "spared"}})
+    async with Client(api.server, "another/1") as other:
+        error = await error_of(other.create(CONFIG_MAPS, {"metadata": {"name": "refused"}}))
+
+    assert 500 == error.status
+    assert ["spared"] == [item["metadata"]["name"] for item in (await api.list(CONFIG_MAPS))[0]]
 
 
 async def test_requests_are_counted_by_verb_resource_and_client(api: Api) -> None:

@@ -1,8 +1,9 @@
 """The kubelet's behaviour after a plugin is gone for longer than tests of the real one can wait."""
 
+import asyncio
 from pathlib import Path
 
-from minicluster_tests.kubelet_peers import NODE, RESOURCE, Cluster, a_cluster, processes
+from minicluster_tests.kubelet_peers import NODE, RESOURCE, Cluster, a_cluster, a_container, a_pod, processes
 from testbed.waiting import eventually
 
 
@@ -25,3 +26,51 @@ async def test_capacity_outlives_the_plugin_for_the_grace_time(tmp_path: Path) -
                 return ("0", "0") == await amounts(cluster)
 
             await eventually(is_over)
+
+
+async def test_pod_deleted_by_force_keeps_its_devices_until_it_has_ended(tmp_path: Path) -> None:
+    """Its object is gone at once; its containers have their grace period."""
+    with processes(tmp_path) as kubelet:
+        async with a_cluster(tmp_path, kubelet) as cluster:
+            await cluster.plugin(1)
+            stubborn = a_container(script="trap '' TERM; while true; do sleep 0.1; done", devices=1)
+            await cluster.create(a_pod("first", stubborn, terminationGracePeriodSeconds=3))
+            await cluster.phase("first", "Running")
+            await cluster.delete("first", grace_seconds=0)
+
+            await cluster.create(a_pod("early", a_container(devices=1)))
+            early = await cluster.phase("early", "Failed")
+            assert "UnexpectedAdmissionError" == early["status"]["reason"]
+            assert "Requested: 1, Available: 0" in early["status"]["message"]
+            await asyncio.sleep(4)
+            await cluster.create(a_pod("late", a_container(devices=1)))
+            await cluster.phase("late", "Running")
+
+
+async def test_pod_that_asks_for_what_the_kubelet_does_not_know_runs_without_it(tmp_path: Path) -> None:
+    """A resource that is not in the Node's status is not counted. Once it is there with 0, it is."""
+    with processes(tmp_path, "--endpoint-grace-seconds", "0.5") as kubelet:
+        async with a_cluster(tmp_path, kubelet) as cluster:
+            await cluster.create(a_pod("unknown", a_container(devices=1)))
+            await cluster.phase("unknown", "Running")
+
+            plugin = await cluster.plugin(3)
+            await plugin.stop()
+            await cluster.allocatable_is("0")
+            await asyncio.sleep(1)
+            await cluster.create(a_pod("forgotten", a_container(devices=1)))
+            forgotten = await cluster.phase("forgotten", "Failed")
+            assert f"OutOf{RESOURCE}" == forgotten["status"]["reason"]
+
+
+async def test_status_of_the_node_lags_behind(tmp_path: Path) -> None:
+    """A plugin that has ended is still offered, and a Pod that comes meanwhile fails."""
+    with processes(tmp_path, "--status-seconds", "5") as kubelet:
+        async with a_cluster(tmp_path, kubelet) as cluster:
+            plugin = await cluster.plugin(3)
+            await plugin.stop()
+            assert ("3", "3") == await amounts(cluster)
+
+            await cluster.create(a_pod("p", a_container(devices=1)))
+            await cluster.phase("p", "Failed", 3.0)
+            await cluster.allocatable_is("0")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.peers.objects import Object
+from hamicommon.model import Object
 from minicluster.client import ApiError
 from minicluster_tests.kubelet_peers import Cluster, Process, a_cluster, a_container, a_pod, processes
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.peers.objects import Object
+from hamicommon.model import Object
 from minicluster.kubelet.devices.checkpoint import FILE_NAME
 from minicluster_tests.kubelet_peers import NODE, RESOURCE, Cluster, a_cluster, a_container, a_pod, processes
 from testbed.waiting import eventually

@@ -3,20 +3,18 @@ The in-tree filters reject the same Pods as the real ones, with the same texts.
 """
 
 import copy
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from conformance.peers.objects import a_node
+from hamicommon.model import Object
 from minicluster.kubescheduler.cache import Cache
 from minicluster.kubescheduler.config import ConfigError, duration, parse
 from minicluster.kubescheduler.fit import Misfit, misfit, node_state, pod_facts
 from minicluster.kubescheduler.main import nodes_to_find
 from minicluster.kubescheduler.reports import refusal_text
-
-Object = dict[str, Any]
 
 NONE: frozenset[str] = frozenset()
 

@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from conformance.peers.extenders import Extender
-from conformance.peers.objects import Api, Object
+from conformance.peers.objects import Api
+from hamicommon.model import Object
 from minicluster_tests.scheduler_peers import asking, configured, extender, scheduling
 from testbed.waiting import eventually
 

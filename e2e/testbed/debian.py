@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 LOCK_SECONDS = 600.0
 """How long to wait for another program that installs packages."""
@@ -58,6 +59,8 @@ def commands(names: Iterable[str]) -> dict[str, str]:
 
 
 def _is_there(evidence: str) -> bool:
+    if evidence.startswith("/"):
+        return Path(evidence).exists()
     found = shutil.which(evidence, path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin")
     return found is not None
 

@@ -18,6 +18,13 @@ from pathlib import Path
 from minicluster.pids import start_ticks
 
 TERMINATE_SECONDS = 10.0
+EXECUTE_SECONDS = 10.0
+"""The time limit for a process that was forked for a program to execute it."""
+POLL_SECONDS = 0.01
+_FLAGS = 6
+"""The place of a process's flags in its `stat`, from its state on (proc(5))."""
+_FORKED_ONLY = 0x40
+"""PF_FORKNOEXEC of linux/sched.h."""
 _ENDING_WITH_US = ("setpriv", "--pdeathsig", "TERM", "--")
 """
 A program of util-linux: the kernel ends the command after it (SIGTERM) with the thread that started it.
@@ -91,9 +98,25 @@ class Process:
 
 
 def environment(pid: int) -> dict[str, str]:
-    """Return the initial environment of a process. Raises: OSError if it has ended."""
+    """
+    Return the environment that the program of a process was started with.
+
+    A process that was forked for a program may be a moment from executing it, so this waits for that: runc reports a
+    container as started before. Raises: OSError if the process has ended, or executes nothing within EXECUTE_SECONDS.
+    """
+    deadline = time.monotonic() + EXECUTE_SECONDS
+    while _is_forked_only(pid):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"process {pid} has executed no program within {EXECUTE_SECONDS:g} s")
+        time.sleep(POLL_SECONDS)
     raw = Path(f"/proc/{pid}/environ").read_bytes()
     return dict(entry.split("=", 1) for entry in raw.decode(errors="replace").split("\0") if "=" in entry)
+
+
+def _is_forked_only(pid: int) -> bool:
+    """Return whether the process executed no program since it was forked. Raises: OSError if it has ended."""
+    after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return bool(int(after_name[_FLAGS]) & _FORKED_ONLY)
 
 
 def commands_with(text: str) -> list[str]:

@@ -97,7 +97,7 @@ def test_installed_packages_are_not_installed_again(monkeypatch: pytest.MonkeyPa
     """No program is started."""
     monkeypatch.setattr("subprocess.Popen", pytest.fail)
 
-    debian.ensure({"coreutils": "ls", "bash": "/bin/bash"}, pytest.fail)
+    debian.ensure({"coreutils": "ls", "bash": "/bin/bash", "base-passwd": "/etc/passwd"}, pytest.fail)
 
 
 def test_missing_package_that_cannot_be_installed_is_an_error_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from minicluster.pids import start_ticks
-from testbed.processes import stop_leftovers, take_over
+from testbed.processes import environment, stop_leftovers, take_over
 
 EARLIER_RUN = """
 import sys
@@ -18,6 +18,16 @@ from pathlib import Path
 from testbed.processes import Supervisor
 supervisor = Supervisor(Path(sys.argv[1]), outlives_us=True)
 print(supervisor.start("one", ["sleep", "1000"], {"COLOUR": "green"}).pid)
+"""
+FORK_THEN_EXECUTE = """
+import os, time
+pid = os.fork()
+if pid:
+    print(pid, flush=True)
+    os.waitpid(pid, 0)
+else:
+    time.sleep(0.3)
+    os.execve("/bin/sleep", ["sleep", "1"], {"OF": "program"})
 """
 
 
@@ -55,3 +65,15 @@ def test_unknown_process_is_an_error_that_names_those_there_are(pid: int, tmp_pa
 
     os.kill(pid, 0)
     stop_leftovers(tmp_path)
+
+
+def test_environment_is_that_of_the_program_and_not_of_its_launcher() -> None:
+    """A process that was forked for a program, and has not executed it yet, is waited for."""
+    argv = [sys.executable, "-c", FORK_THEN_EXECUTE]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env={"OF": "launcher"}) as launcher:
+        assert launcher.stdout is not None
+
+        found = environment(int(launcher.stdout.readline()))
+
+        assert {"OF": "program"} == found
+        launcher.wait()

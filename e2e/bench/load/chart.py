@@ -6,17 +6,15 @@ Every setting is the chart's, except addresses, files and credentials. Neighbour
 
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import yaml
 
+from hamicommon.model import Object
 from minicluster.quantity import parse
 
 ROOT = Path(__file__).resolve().parents[3]
 CHART = ROOT / "charts/hami"
 NAMESPACE = "hami"
-
-Object = dict[str, Any]
 
 
 class Chart:

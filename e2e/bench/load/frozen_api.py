@@ -10,15 +10,13 @@ import json
 import random
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import orjson
 from aiohttp import web
 
 from bench.load.simulation import DEVICE_MIB, REPLICAS, a_node
+from hamicommon.model import Object
 from testbed.hardware import FakeNode
-
-Object = dict[str, Any]
 
 SHARE_MIB = 3000
 SHARE_CORE_PERCENT = 10

@@ -17,8 +17,8 @@ from bench.load.rig import METRICS_PORT, READY_SECONDS, Rig
 from bench.load.simulation import DEVICE_MIB, PODS, a_pod
 from bench.record.audit import Request
 from bench.record.measurement import BINDING, Case, percentiles
+from hamicommon.model import Object
 from harness.cluster import SCHEDULER_NAME
-from minicluster.client import Object
 from testbed.waiting import eventually
 
 NODE = "full"

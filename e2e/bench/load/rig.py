@@ -23,8 +23,9 @@ from bench.record.measurement import Case, Load, Records, Run, is_binding, is_ru
 from bench.record.usage import Usage
 from bench.record.yardstick import Yardstick
 from controlplane.machines import cgroups
+from hamicommon.model import Object
 from harness.cluster import SCHEDULER_NAME
-from minicluster.client import ApiError, Client, Object
+from minicluster.client import ApiError, Client
 from testbed.processes import Supervisor
 from testbed.waiting import NotInTimeError, eventually
 

@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from hamicommon.model import Device
+from hamicommon.model import Device, Object
 from hamicommon.wire import keys
 from hamicommon.wire.node_devices import decode_node_devices, encode_node_devices
-from minicluster.client import Client, Mirror, Object
+from minicluster.client import Client, Mirror
 from testbed.hardware import FakeNode
 
 NAMESPACE = "scale"

@@ -13,8 +13,9 @@ import pytest
 import pytest_asyncio
 
 from conformance.peers.clusters import Peer
-from conformance.peers.objects import Api, Object, a_pod, error_of, limits, refusal_of
+from conformance.peers.objects import Api, a_pod, error_of, limits, refusal_of
 from conformance.peers.webhooks import CONFIGURATIONS, SENTINEL, Webhook, webhook
+from hamicommon.model import Object
 from testbed.waiting import eventually
 
 GPU = "nvidia.com/gpu"

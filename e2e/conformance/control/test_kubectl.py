@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from conformance.peers.clusters import Peer
-from conformance.peers.objects import IMAGE, Api, Object, a_node, a_pod
+from conformance.peers.objects import IMAGE, Api, a_node, a_pod
+from hamicommon.model import Object
 
 MANIFEST = """
 apiVersion: v1

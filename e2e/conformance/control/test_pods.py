@@ -208,6 +208,40 @@ async def test_refused_bindings_change_nothing(api: Api) -> None:
     assert bound == await api.pod()
 
 
+async def test_binding_of_an_older_version_loses(api: Api) -> None:
+    """A Binding may name a resourceVersion, and any later write to the Pod, also to its status, makes it a 409."""
+    made = (await api.create_pod())["metadata"]
+    condition = {"type": "example.com/fence", "status": "True", "message": "1"}
+    fence = {"metadata": {"uid": made["uid"]}, "status": {"conditions": [condition]}}
+    fenced = await api.patch(f"{api.pods}/p/status", fence, "strategic")
+    again = await api.patch(f"{api.pods}/p/status", fence, "strategic")
+
+    version = fenced["metadata"]["resourceVersion"]
+    late = await error_of(api.bind("p", "n1", uid=made["uid"], resourceVersion=made["resourceVersion"]))
+    why = (
+        f"Precondition failed: ResourceVersion in precondition: {made['resourceVersion']}, "
+        f"ResourceVersion in object meta: {version}"
+    )
+    assert (409, "Conflict", True) == (late.status, late.reason, late.message.endswith(why))
+    assert version == again["metadata"]["resourceVersion"], "a write without a change changes no version"
+    assert fenced == await api.pod()
+
+    await api.bind("p", "n1", uid=made["uid"], resourceVersion=version)
+    assert "n1" == (await api.pod())["spec"]["nodeName"]
+
+
+async def test_status_patch_for_another_uid_is_refused(api: Api) -> None:
+    """A patch of a status that names the uid of another Pod is refused, and changes nothing."""
+    made = await api.create_pod()
+    condition = {"type": "example.com/fence", "status": "True", "message": "1"}
+
+    body = {"metadata": {"uid": "00000000-0000-0000-0000-000000000000"}, "status": {"conditions": [condition]}}
+    error = await error_of(api.patch(f"{api.pods}/p/status", body, "strategic"))
+
+    assert 400 <= error.status < 500
+    assert made == await api.pod()
+
+
 async def test_invalid_bindings(api: Api) -> None:
     """A Binding of a missing Pod is a 404, and one without a Node or to another kind is a 500."""
     await api.create_pod()

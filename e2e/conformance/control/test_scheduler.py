@@ -12,7 +12,8 @@ import pytest_asyncio
 
 from conformance.peers.clusters import Peer
 from conformance.peers.extenders import NODES, SCHEDULER, Stage, schedulable, stage
-from conformance.peers.objects import Api, Object, a_node, a_pod, limits
+from conformance.peers.objects import Api, a_node, a_pod, limits
+from hamicommon.model import Object
 from testbed.waiting import eventually
 
 

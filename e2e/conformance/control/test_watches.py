@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from conformance.peers.clusters import Peer
-from conformance.peers.objects import Api, Object, error_of, refusal_of
+from conformance.peers.objects import Api, error_of, refusal_of
+from hamicommon.model import Object
 from testbed.waiting import eventually
 
 

@@ -10,9 +10,10 @@ import pytest
 import pytest_asyncio
 
 from conformance.peers.clusters import Peer
-from conformance.peers.objects import Api, Object
+from conformance.peers.objects import Api
 from conformance.peers.plugins import SECONDS, Host, host
-from hami_device_plugin.adapters.checkpoint import FILE_NAME, read_checkpoint
+from hami_device_plugin.adapters.checkpoint import FILE_NAME, Checkpoint
+from hamicommon.model import Object
 from hamicommon.runtime.kubelet_api._proto import deviceplugin_v1beta1_pb2 as api
 from hamicommon.runtime.kubelet_api._proto import podresources_v1_pb2 as resources_api
 from minicluster.kubelet.devices.checkpoint import read_checkpoint as checked_checkpoint
@@ -132,7 +133,7 @@ async def test_init_container_alone(node: Host) -> None:
     pod = await node.create("p", initContainers=[node.container("init", "exec sleep 1000", devices=1)])
     await eventually(lambda: len(plugin.starts) == 1, seconds=SECONDS)
 
-    entries = read_checkpoint(node.peer.device_plugins / FILE_NAME)
+    entries = Checkpoint(node.peer.device_plugins / FILE_NAME).read()
 
     uid, replicas = pod["metadata"]["uid"], frozenset(plugin.starts[0])
     assert [] == plugin.owners["PreStartContainer"]
@@ -148,7 +149,7 @@ async def test_checkpoint(node: Host) -> None:
     pod = await node.create("p", node.container(devices=2))
     await node.phase("p", "Running")
 
-    ours = read_checkpoint(node.peer.device_plugins / FILE_NAME)
+    ours = Checkpoint(node.peer.device_plugins / FILE_NAME).read()
     checkpoint = checked_checkpoint(node.peer.device_plugins)
 
     assert checkpoint is not None

@@ -10,8 +10,9 @@ import pytest
 import pytest_asyncio
 
 from conformance.peers.clusters import NODE, Peer
-from conformance.peers.objects import Api, Object
+from conformance.peers.objects import Api
 from conformance.peers.plugins import SECONDS, Host, host
+from hamicommon.model import Object
 from minicluster.client import ApiError
 
 UNTIL_TERM = "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.05; done"

@@ -100,7 +100,14 @@ class EmbeddedPeer(Peer):
         while not self.kubeconfig.exists():
             assert time.monotonic() < deadline, self._supervisor.processes["apiserver"].tail()
             time.sleep(0.02)
-        self._start("kubelet", kubeconfig, f"--node={NODE}", f"--root={self._root}", "--backoff-scale=0.05")
+        self._start(
+            "kubelet",
+            kubeconfig,
+            f"--node={NODE}",
+            f"--root={self._root}",
+            "--backoff-scale=0.05",
+            "--status-seconds=0.2",
+        )
         asyncio.run(_registered(self.kubeconfig))
 
     def _start(self, component: str, *flags: str) -> None:

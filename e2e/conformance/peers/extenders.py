@@ -20,7 +20,8 @@ import yaml
 from aiohttp import web
 
 from conformance.peers.clusters import Peer
-from conformance.peers.objects import Api, Object, a_node, a_pod, limits
+from conformance.peers.objects import Api, a_node, a_pod, limits
+from hamicommon.model import Object
 from minicluster.client import ApiError
 from testbed.waiting import eventually
 

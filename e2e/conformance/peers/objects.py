@@ -10,10 +10,9 @@ import os
 from collections.abc import Awaitable
 from typing import Any
 
+from hamicommon.model import Object
 from minicluster.client import ApiError, Client
 from testbed.waiting import eventually
-
-Object = dict[str, Any]
 
 IMAGE = "localhost/conformance/shell:1"
 """The image of the containers: a shell and a few commands."""

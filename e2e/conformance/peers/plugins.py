@@ -13,7 +13,8 @@ from typing import Any
 import grpc
 
 from conformance.peers.clusters import NODE, Peer
-from conformance.peers.objects import IMAGE, Api, Object, a_pod
+from conformance.peers.objects import IMAGE, Api, a_pod
+from hamicommon.model import Object
 from hamicommon.runtime.kubelet_api._proto import deviceplugin_v1beta1_pb2 as pb
 from hamicommon.runtime.kubelet_api._proto import deviceplugin_v1beta1_pb2_grpc as pb_grpc
 from hamicommon.runtime.kubelet_api._proto import podresources_v1_pb2 as resources_api

@@ -14,8 +14,9 @@ import orjson
 from aiohttp import web
 
 from conformance.peers.clusters import Peer
-from conformance.peers.objects import Api, Object, a_pod
-from harness.clusters.certificates import issue
+from conformance.peers.objects import Api, a_pod
+from controlplane.pki import issue_serving
+from hamicommon.model import Object
 from minicluster.client import ApiError
 from testbed.waiting import eventually
 
@@ -87,7 +88,7 @@ class Webhook:
 @asynccontextmanager
 async def webhook(peer: Peer, folder: Path) -> AsyncIterator[Webhook]:
     """Yield a webhook that the API server can reach. *folder* holds its certificate."""
-    authority = issue(folder)
+    authority = issue_serving(folder)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
     socket, mute = peer.listen(), peer.listen()

@@ -22,6 +22,7 @@ from controlplane.machines.machine import Machine, MachineError, Service
 PROGRAM = "linux.uml"
 """Of Debian's package user-mode-linux."""
 CHANNEL = "guest"
+MEMORY_MIB = 3072
 BOOT_SECONDS = 120.0
 RUN_SECONDS = 120.0
 ENDED_SECONDS = 5.0
@@ -59,10 +60,9 @@ class Job:
 class Guest:
     """A guest, in a machine that is used for nothing else."""
 
-    def __init__(self, machine: Machine, memory_mib: int = 3072) -> None:
+    def __init__(self, machine: Machine) -> None:
         """The folder of *machine* must be visible in it. Memory that the guest does not use is not taken."""
         self.machine = machine
-        self._memory_mib = memory_mib
         self._channel = machine.folder / CHANNEL
         self._numbers = itertools.count(1)
 
@@ -99,7 +99,7 @@ class Guest:
     def _command(self, description: Path) -> tuple[str, ...]:
         """Return the command line of the kernel. What follows `--` are the arguments of its first process."""
         return (
-            *(PROGRAM, f"mem={self._memory_mib}M", "rootfstype=hostfs", "rootflags=/", "ro", "quiet", "uml_dir=/tmp"),
+            *(PROGRAM, f"mem={MEMORY_MIB}M", "rootfstype=hostfs", "rootflags=/", "ro", "quiet", "uml_dir=/tmp"),
             *("con=null", "con0=fd:0,fd:1", f"init={sys.executable}"),
             *("--", "-m", "controlplane.guest.boot", str(description)),
         )

@@ -17,11 +17,13 @@ from pathlib import Path
 import aiohttp
 import yaml
 
-from hamicommon.config import load_device_config
+from controlplane.pki import issue_serving
+from hamicommon.config.device_config import load_device_config
+from hamicommon.model import Object
+from harness import recording
 from harness.cluster import ROOT, SCHEDULER_NAME, Cluster, Requests, Settings
-from harness.clusters.certificates import issue
 from harness.clusters.service_pods import HAMI, config_map, mirror
-from minicluster.client import Client, Object
+from minicluster.client import Client
 from minicluster.kubelet.runtime.containers import kill_all
 from testbed.hardware import CGROUPS, TWO_NODES, FakeNode, StandInCgroups
 from testbed.ports import free_port
@@ -30,6 +32,7 @@ from testbed.waiting import NotInTimeError, eventually
 
 BIN = Path(sys.executable).parent
 NATIVE = ROOT / "build/native"
+FAKE_DRIVER = NATIVE / "fake_driver"
 DEVICE_CONFIG = Path(__file__).with_name("device-config.yaml")
 VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
 
@@ -44,6 +47,7 @@ class EmbeddedCluster(Cluster):
         settings: Settings | None = None,
         *,
         outlives_us: bool = False,
+        is_recorded: bool = False,
     ) -> None:
         self.folder = folder
         self.nodes = nodes
@@ -51,6 +55,7 @@ class EmbeddedCluster(Cluster):
         self._settings = settings or Settings()
         self._device_config = self._settings.device_config or DEVICE_CONFIG
         self._ports: dict[str, int] = {}
+        self._is_recorded = is_recorded
         self._supervisor = Supervisor(folder, outlives_us=outlives_us)
 
     @property
@@ -69,8 +74,10 @@ class EmbeddedCluster(Cluster):
         self._start_apiserver()
         await self._until(self.kubeconfig.exists, "apiserver")
         self.api = Client.from_kubeconfig(self.kubeconfig, "e2e")
+        if self._is_recorded:
+            await recording.begin(self)
         step("webhook, scheduler, kube-scheduler")
-        authority = issue(self.folder / "tls")
+        authority = issue_serving(self.folder / "tls")
         self._start_control_plane()
         for node in self.nodes:
             step(f"{node.name}: kubelet, device plugin, monitor")
@@ -85,7 +92,9 @@ class EmbeddedCluster(Cluster):
         await self._mirror_services()
 
     async def leave(self) -> None:
-        """Close the connections, and leave all processes running."""
+        """End the recording, close the connections, and leave all processes running."""
+        if self.recorder:
+            await self.recorder.stop()
         if hasattr(self, "api"):
             await self.api.close()
 
@@ -152,6 +161,10 @@ class EmbeddedCluster(Cluster):
         """The URL at which the scheduler explains decisions."""
         return f"http://127.0.0.1:{self._ports['scheduler-explain']}"
 
+    async def device_config(self) -> str:
+        """Read the file of the services."""
+        return self._device_config.read_text()
+
     def environment(self, pod: Object, container: str = "main") -> dict[str, str]:
         """Read it from /proc."""
         uid, node = pod["metadata"]["uid"], pod["spec"]["nodeName"]
@@ -201,6 +214,41 @@ class EmbeddedCluster(Cluster):
         config.write_text(yaml.safe_dump(self._kube_scheduler_config()))
         self._minicluster("kube-scheduler", "kube-scheduler", f"--kubeconfig={self.kubeconfig}", f"--config={config}")
 
+    def port(self, name: str) -> int:
+        """Return the port of a service, or of one of its listeners, by its name."""
+        return self._ports[name]
+
+    async def start_replica(self, host: str, election: Object) -> None:
+        """
+        Start one more kube-scheduler with its scheduler, as if on *host*, with the leader *election* of its config.
+
+        They are named `kube-scheduler-<host>` and `scheduler-<host>`.
+        """
+        for name in (f"scheduler-{host}", f"scheduler-{host}-metrics"):
+            self._ports[name] = free_port()
+        self._supervisor.start(
+            f"scheduler-{host}",
+            [
+                *(sys.executable, "-m", "testbed.launch.named", host, str(BIN / "hami-scheduler")),
+                *self._service_flags(f"scheduler-{host}"),
+                *("--explain-bind-address=", "--leader-elect=true"),
+                f"--leader-elect-resource-name={election['resourceName']}",
+                f"--leader-elect-resource-namespace={election['resourceNamespace']}",
+            ],
+            self._environment(),
+        )
+        config = {**self._kube_scheduler_config(f"scheduler-{host}"), "leaderElection": election}
+        path = self.folder / f"kube-scheduler-{host}.yaml"
+        path.write_text(yaml.safe_dump(config))
+        self._supervisor.start(
+            f"kube-scheduler-{host}",
+            [
+                *(sys.executable, "-m", "testbed.launch.named", host, "-m", "minicluster"),
+                *("kube-scheduler", f"--kubeconfig={self.kubeconfig}", f"--config={path}"),
+            ],
+        )
+        await self.ready(f"scheduler-{host}")
+
     async def _mirror_services(self) -> None:
         """Create the Pods by which clients find the services, and the chart's ConfigMaps."""
         await self.api.create("/api/v1/namespaces", {"metadata": {"name": HAMI}})
@@ -226,8 +274,9 @@ class EmbeddedCluster(Cluster):
         self._minicluster(
             f"kubelet-{node.name}",
             *("kubelet", f"--kubeconfig={self.kubeconfig}", f"--node={node.name}", f"--root={host}"),
-            *(f"--driver-libs={NATIVE / 'fake_driver'}", f"--hardware={host / 'hardware'}"),
+            *(f"--driver-libs={FAKE_DRIVER}", f"--hardware={host / 'hardware'}"),
             *("--backoff-scale=0.1", "--stop-containers-on-exit"),
+            f"--status-seconds={self._settings.status_seconds}",
         )
         self._start_plugin(node, self._settings.allocation)
         self._supervisor.start(
@@ -254,6 +303,7 @@ class EmbeddedCluster(Cluster):
                 f"--allocation={allocation}",
                 f"--node-config-file={self._settings.node_config or host / 'none'}",
                 *self._settings.plugin_flags,
+                *self._settings.node_flags.get(node.name, ()),
             ],
             {
                 **self._node_environment(node),
@@ -265,7 +315,7 @@ class EmbeddedCluster(Cluster):
     def _node_environment(self, node: FakeNode) -> dict[str, str]:
         """Return what services on *node* are told beside their flags."""
         return {
-            "LD_LIBRARY_PATH": str(NATIVE / "fake_driver"),
+            "LD_LIBRARY_PATH": str(FAKE_DRIVER),
             "FAKE_DRIVER_DIR": str(self.folder / node.name / "hardware"),
             "NODE_NAME": node.name,
             **self._groups_of(node),
@@ -285,23 +335,26 @@ class EmbeddedCluster(Cluster):
     def _service(self, name: str, *arguments: str) -> None:
         self._supervisor.start(
             name,
-            [
-                *(str(BIN / f"hami-{name}"), f"--kubeconfig={self.kubeconfig}"),
-                f"--http_bind=127.0.0.1:{self._ports[name]}",
-                f"--metrics-bind-address=127.0.0.1:{self._ports[f'{name}-metrics']}",
-                *(f"--scheduler-name={SCHEDULER_NAME}", f"--device-config-file={self._device_config}"),
-                *("--enable-ascend", "--enable-iluvatar"),
-                *arguments,
-            ],
+            [str(BIN / f"hami-{name}"), *self._service_flags(name), *arguments],
             self._environment(),
         )
+
+    def _service_flags(self, name: str) -> list[str]:
+        """Return the flags of the webhook or of a scheduler, by its name."""
+        return [
+            f"--kubeconfig={self.kubeconfig}",
+            f"--http_bind=127.0.0.1:{self._ports[name]}",
+            f"--metrics-bind-address=127.0.0.1:{self._ports[f'{name}-metrics']}",
+            *(f"--scheduler-name={SCHEDULER_NAME}", f"--device-config-file={self._device_config}"),
+            *("--enable-ascend", "--enable-iluvatar"),
+        ]
 
     def _environment(self) -> dict[str, str]:
         """Return the environment variables that every service gets."""
         version = self._settings.wire_version
         return {"HAMI_WIRE_VERSION": version} if version else {}
 
-    def _kube_scheduler_config(self) -> Object:
+    def _kube_scheduler_config(self, scheduler: str = "scheduler") -> Object:
         weight = self._settings.prioritize_weight
         vendors = load_device_config(self._device_config.read_text()).vendors()
         names = {name for vendor in vendors for name in vendor.resource_names}
@@ -313,7 +366,7 @@ class EmbeddedCluster(Cluster):
             "profiles": [{"schedulerName": SCHEDULER_NAME}, {"schedulerName": "default-scheduler"}],
             "extenders": [
                 {
-                    "urlPrefix": f"http://127.0.0.1:{self._ports['scheduler']}",
+                    "urlPrefix": f"http://127.0.0.1:{self._ports[scheduler]}",
                     "filterVerb": "filter",
                     "bindVerb": "bind",
                     **({"prioritizeVerb": "prioritize", "weight": weight} if weight else {}),
@@ -405,11 +458,13 @@ def sweep(folder: Path) -> list[str]:
 async def running(
     folder: Path, nodes: tuple[FakeNode, ...] = TWO_NODES, settings: Settings | None = None
 ) -> AsyncIterator[EmbeddedCluster]:
-    """Run a cluster during a block, in an empty *folder* that is removed afterwards."""
-    cluster = EmbeddedCluster(folder, nodes, settings)
+    """Run a cluster during a block, in an empty *folder* that is removed afterwards. Its history is recorded."""
+    cluster = EmbeddedCluster(folder, nodes, settings, is_recorded=True)
     try:
         await cluster.start()
         yield cluster
+        if cluster.recorder and cluster.processes["apiserver"].is_running:
+            await cluster.recorder.settle()
     finally:
         await cluster.stop()
         shutil.rmtree(folder, ignore_errors=True)

@@ -10,7 +10,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -18,10 +18,12 @@ from controlplane import nvidia
 from controlplane.cluster import ControlPlane
 from controlplane.machines.machine import MachineError
 from controlplane.programs.build import DEFAULT_KUBERNETES, binaries
+from hamicommon.model import Object
+from harness import recording
 from harness.cluster import ROOT, Cluster, Requests, Settings
 from harness.clusters.release import CHART, DEPLOY_SECONDS, HAMI, HOME_LABEL, Release, Value
 from harness.isolation import enter_new_namespace
-from minicluster.client import ApiError, Client, Object
+from minicluster.client import ApiError, Client
 from testbed.hardware import TWO_NODES, FakeNode
 from testbed.processes import environment
 from testbed.waiting import eventually
@@ -33,6 +35,8 @@ RELEASED = IMAGES / "released"
 """The images of the newest release of each service, and its chart in `chart`. Missing in a shallow clone."""
 LEADER_SECONDS = 30
 """A scheduler that was killed holds its Lease for up to 14.4 s."""
+DEVICE_CONFIG = "device-config.yaml"
+"""The key of the device config in its ConfigMap."""
 ROLES = {"webhook": "webhook", "scheduler": "scheduler", "kube-scheduler": "scheduler"}
 """For each part that is not of one Node, the component whose Pod holds its container."""
 NODE_ROLES = {"plugin": "device-plugin", "monitor": "monitor"}
@@ -102,21 +106,32 @@ class RealCluster(Cluster):
 
     @asynccontextmanager
     async def reshaped(self, nodes: tuple[FakeNode, ...], settings: Settings) -> AsyncIterator["RealCluster"]:
-        """Yield a cluster in which only *nodes* take Pods, with *settings*. The release keeps *settings* afterwards."""
-        for node in nodes:
+        """
+        Yield a cluster in which only *nodes* take Pods, with *settings*. The release keeps *settings* afterwards.
+
+        Nodes of this cluster are used as they are, and the others are added and removed again.
+        """
+        new = [node for node in nodes if node not in self.nodes]
+        taken = {node.name for node in new} & {node.name for node in self.nodes}
+        assert not taken, f"nodes {sorted(taken)} have other hardware in this cluster: take other names"
+        for node in new:
             await asyncio.to_thread(self.control_plane.add_node, node)
-        await self._cordon(True)
+        others = [node for node in self.nodes if node not in nodes]
+        await self._cordon(others, True)
         other = RealCluster(self.control_plane, nodes, self.release)
+        other.recorder = self.recorder
         try:
             await other.deploy(settings)
             await enter_new_namespace(other)
             yield other
             await other.delete_all_pods()
+            if other.recorder:
+                await other.recorder.settle()
         finally:
             await other.api.close()
-            for node in nodes:
+            for node in new:
                 await self._remove_node(node.name)
-            await self._cordon(False)
+            await self._cordon(others, False)
 
     async def _remove_node(self, name: str) -> None:
         """Remove a Node, and its Pods, which the garbage collector would leave for a minute."""
@@ -126,8 +141,8 @@ class RealCluster(Cluster):
             meta = pod["metadata"]
             await self.api.delete_if_exists(f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}", 0)
 
-    async def _cordon(self, is_cordoned: bool) -> None:
-        for node in self.nodes:
+    async def _cordon(self, nodes: Sequence[FakeNode], is_cordoned: bool) -> None:
+        for node in nodes:
             await self.api.patch(f"/api/v1/nodes/{node.name}", {"spec": {"unschedulable": is_cordoned or None}})
 
     # --- parts -----------------------------------------------------------------------------------------------------
@@ -265,6 +280,12 @@ class RealCluster(Cluster):
                 resource = "/".join(filter(None, (reference.get("resource"), reference.get("subresource"))))
                 counted[entry.get("userAgent", "").split("/")[0], entry["verb"], resource] += 1
 
+    async def device_config(self) -> str:
+        """Read the ConfigMap of the release."""
+        found, _ = await self.api.list(f"/api/v1/namespaces/{HAMI}/configmaps")
+        texts = [each["data"][DEVICE_CONFIG] for each in found if DEVICE_CONFIG in each.get("data", {})]
+        return texts[0] if texts else ""
+
     def environment(self, pod: Object, container: str = "main") -> dict[str, str]:
         """Read it from /proc."""
         [status] = [found for found in pod["status"]["containerStatuses"] if found["name"] == container]
@@ -314,7 +335,10 @@ async def running(
         for node in nodes:
             await cluster.api.patch(f"/api/v1/nodes/{node.name}", {"metadata": {"labels": dict(HOME_LABEL)}})
         await cluster.deploy()
+        await recording.begin(cluster)
         yield cluster
+        if cluster.recorder:
+            await cluster.recorder.stop()
         await cluster.api.close()
     finally:
         if not is_kept:

@@ -8,7 +8,8 @@ already runs on its Node, with its labels and ports. Neighbours: `embedded` star
 from collections.abc import Mapping
 from importlib.metadata import version
 
-from minicluster.client import Client, Object
+from hamicommon.model import Object
+from minicluster.client import Client
 
 HAMI = "hami"
 """The namespace of the services, as on a real cluster."""

@@ -19,6 +19,7 @@ import orjson
 import yaml
 from aiohttp import web
 
+from hamicommon.model import Object
 from minicluster.apiserver.admission.chain import Admission
 from minicluster.apiserver.admission.quota import Quotas
 from minicluster.apiserver.admission.webhooks import Webhooks
@@ -30,7 +31,7 @@ from minicluster.apiserver.serve.namespaces import Namespaces
 from minicluster.apiserver.serve.subresources import Subresources
 from minicluster.apiserver.serve.verbs import Verbs, finish, stamp, strategy_of
 from minicluster.apiserver.store.journal import Journal
-from minicluster.apiserver.store.storage import Object, Storage
+from minicluster.apiserver.store.storage import Storage
 
 KEEP_ALIVE_SECONDS = 120.0
 CLUSTER_NAME = "minicluster"

@@ -15,7 +15,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from minicluster.client import Client, Mirror, Object
+from hamicommon.model import Object
+from minicluster.client import Client, Mirror
 from minicluster.kubelet.devices.manager import ENDPOINT_GRACE_SECONDS, DeviceManager
 from minicluster.kubelet.devices.pluginclients import PluginError
 from minicluster.kubelet.devices.podresources import PodResourcesServer
@@ -24,8 +25,8 @@ from minicluster.kubelet.runtime.cdi import CdiCache
 from minicluster.kubelet.runtime.containers import NvidiaRuntime, RunningContainer, Runtime, choose_isolation
 from minicluster.kubelet.runtime.logs import LogServer
 from minicluster.kubelet.status.events import Events
-from minicluster.kubelet.status.nodestatus import NodeDescription, NodeStatus, default_capacity
-from minicluster.podrequests import pod_amounts
+from minicluster.kubelet.status.nodestatus import STATUS_SECONDS, NodeDescription, NodeStatus, default_capacity
+from minicluster.podrequests import is_extended, pod_amounts
 from minicluster.quantity import parse
 
 MIRROR = "kubernetes.io/config.mirror"
@@ -59,6 +60,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=ENDPOINT_GRACE_SECONDS,
         help="time that a resource outlives its device plugin (default %(default)s)",
+    )
+    add(
+        "--status-seconds",
+        type=float,
+        default=STATUS_SECONDS,
+        help="interval at which changes are written into the Node's status (default %(default)s)",
     )
     add("--stop-containers-on-exit", action="store_true", help="end all containers when the kubelet ends")
 
@@ -97,10 +104,9 @@ class Kubelet:
         name = description.name
         self._runtime = runtime
         self._stops_containers = args.stop_containers_on_exit
+        self._status_seconds: float = args.status_seconds
         self._logs = LogServer(self._find_log)
-        self._devices = DeviceManager(
-            root / "device-plugins", self._active_uids, self._node_changed, args.endpoint_grace_seconds
-        )
+        self._devices = DeviceManager(root / "device-plugins", self._active_uids, args.endpoint_grace_seconds)
         self._pod_resources = PodResourcesServer(root / "pod-resources", self._devices, self._active_pods)
         self._events = Events(client, "kubelet", name)
         self._node = Node(client, self._devices, runtime, self._events, description.capacity, args.backoff_scale)
@@ -125,7 +131,13 @@ class Kubelet:
         description = NodeDescription(
             self._description.name, self._description.labels, self._description.capacity, self._logs.port
         )
-        self._status = NodeStatus(self._client, description, self._devices.resources, lambda: self._runtime.cdi.panic)
+        self._status = NodeStatus(
+            self._client,
+            description,
+            self._devices.resources,
+            lambda: self._runtime.cdi.panic,
+            self._status_seconds,
+        )
         try:
             await self._status.register()
             async with asyncio.TaskGroup() as group:
@@ -174,11 +186,25 @@ class Kubelet:
             await worker.reject("UnexpectedAdmissionError", f"Allocate failed due to {error}, which is unexpected")
             return
         others = [pod for pod in self._active_pods() if pod["metadata"]["uid"] != worker.uid]
-        shortage = _shortage(worker.pod, others, self._description.capacity)
+        shortage = _shortage(worker.pod, others, self._available(worker.uid))
         if shortage and not worker.running:
             await worker.reject(*shortage)
         elif not worker.is_terminating:
             worker.start()
+
+    def _available(self, pod_uid: str) -> Mapping[str, str]:
+        """
+        Return what Pods are admitted by: the Node's allocatable as last written.
+
+        For a Pod that has devices, as many are available as all Pods have.
+        Source: https://github.com/kubernetes/kubernetes/blob/v1.34.4/pkg/kubelet/cm/devicemanager/manager.go
+        (`sanitizeNodeAllocatable`)
+        """
+        written = self._status.allocatable if self._status is not None else {}
+        available = {**written, **self._description.capacity}
+        for resource, count in self._devices.allocated(pod_uid).items():
+            available[resource] = str(max(count, int(available.get(resource, "0"))))
+        return available
 
     def _pod_changed(self, old: Object | None, new: Object | None) -> None:
         uid = (new or old or {})["metadata"]["uid"]
@@ -203,7 +229,13 @@ class Kubelet:
             self._end(worker.terminate(metadata.get("deletionGracePeriodSeconds", DEFAULT_GRACE_SECONDS)))
 
     async def _vanish(self, worker: PodWorker) -> None:
-        await worker.abandon()
+        """
+        End a Pod whose object is gone: its containers have their grace period, and its devices stay its own until then.
+
+        Source: https://github.com/kubernetes/kubernetes/blob/v1.34.4/pkg/kubelet/pod_workers.go
+        (`calculateEffectiveGracePeriod`)
+        """
+        await worker.abandon(worker.pod["spec"].get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS))
         self._workers.pop(worker.uid, None)
         self._events.forget(worker.uid)
         await asyncio.to_thread(self._runtime.remove_pod, worker.uid)
@@ -219,10 +251,6 @@ class Kubelet:
     def _active_pods(self) -> list[Object]:
         """Return the Pods that have started admission and have not finished."""
         return [worker.pod for worker in self._workers.values() if worker.has_arrived and not worker.is_finished]
-
-    def _node_changed(self) -> None:
-        if self._status is not None:
-            self._status.changed()
 
     def _find_log(self, namespace: str, pod: str, container: str, is_previous: bool) -> tuple[Path, Callable[[], bool]]:
         for worker in self._workers.values():
@@ -260,8 +288,14 @@ def _describe(args: argparse.Namespace, root: Path) -> NodeDescription:
 
 
 def _shortage(pod: Object, others: list[Object], capacity: Mapping[str, str]) -> tuple[str, str] | None:
-    """Return reason and message if *pod* does not fit beside *others*, or None."""
-    for resource in ("cpu", "memory"):
+    """
+    Return reason and message if *pod* does not fit beside *others*, or None.
+
+    An extended resource that *capacity* does not name is not counted.
+    Source: https://github.com/kubernetes/kubernetes/blob/v1.34.4/pkg/kubelet/lifecycle/predicate.go
+    (`removeMissingExtendedResources`)
+    """
+    for resource in ("cpu", "memory", *sorted(filter(is_extended, capacity))):
         wanted, *used_by_others = (
             pod_amounts(one["spec"], "requests").get(resource, Fraction()) for one in (pod, *others)
         )

@@ -15,11 +15,12 @@ from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hamicommon.model import Object
 from minicluster.client import ApiError, Client
 from minicluster.kubelet import podspec
 from minicluster.kubelet.devices.manager import DeviceManager
 from minicluster.kubelet.devices.pluginclients import PluginError
-from minicluster.kubelet.podspec import Container, ContainerError, Object
+from minicluster.kubelet.podspec import Container, ContainerError
 from minicluster.kubelet.runtime.containers import RunningContainer, Runtime, Wanted
 from minicluster.kubelet.runtime.volumes import volume_mounts
 from minicluster.kubelet.status import podstatus

@@ -12,10 +12,9 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
+from hamicommon.model import Object
 from minicluster.quantity import parse
 
-Object = dict[str, Any]
-"""A Kubernetes object, decoded from JSON."""
 Container = dict[str, Any]
 """An element of `spec.containers` or `spec.initContainers`."""
 Reference = tuple[str, str]

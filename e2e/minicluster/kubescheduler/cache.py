@@ -8,12 +8,10 @@ Source: k8s.io/kubernetes/pkg/scheduler/backend/cache/cache.go, pkg/scheduler/fr
 """
 
 from dataclasses import dataclass
-from typing import Any
 
+from hamicommon.model import Object
 from minicluster.kubescheduler.fit import NodeState, node_state, pod_facts
 from minicluster.kubescheduler.queue import Event, Key
-
-Object = dict[str, Any]
 
 ENDED = ("Succeeded", "Failed")
 

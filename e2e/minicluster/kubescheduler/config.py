@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-Object = dict[str, Any]
+from hamicommon.model import Object
 
 API_VERSION = "kubescheduler.config.k8s.io/v1"
 DEFAULT_SCHEDULER = "default-scheduler"

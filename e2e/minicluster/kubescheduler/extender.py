@@ -8,15 +8,13 @@ CamelCase keys).
 
 import ssl
 from dataclasses import dataclass
-from typing import Any
 
 import orjson
 
+from hamicommon.model import Object
 from minicluster.kubescheduler.config import ExtenderConfig
 from minicluster.kubescheduler.http import Poster, PostError
 from minicluster.podrequests import containers
-
-Object = dict[str, Any]
 
 MAX_NODE_SCORE = 100
 MAX_EXTENDER_PRIORITY = 10

@@ -9,12 +9,11 @@ Source: k8s.io/kubernetes/pkg/scheduler/framework/plugins.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
 
+from hamicommon.model import Object
 from minicluster import quantity, selection
 from minicluster.podrequests import pod_amounts
 
-Object = dict[str, Any]
 NodeMatcher = Callable[["NodeState"], bool]
 
 UNSCHEDULABLE = "node(s) were unschedulable"

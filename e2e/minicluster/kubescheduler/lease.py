@@ -11,12 +11,10 @@ import socket
 import time
 import uuid
 from datetime import UTC, datetime
-from typing import Any
 
+from hamicommon.model import Object
 from minicluster.client import ApiError, Client
 from minicluster.kubescheduler.config import LeaderElection
-
-Object = dict[str, Any]
 
 
 class LeadershipLostError(Exception):

@@ -16,8 +16,8 @@ import logging
 import random
 import time
 from pathlib import Path
-from typing import Any
 
+from hamicommon.model import Object
 from minicluster.client import ApiError, Client, Mirror
 from minicluster.kubescheduler.cache import Cache
 from minicluster.kubescheduler.config import Config, load
@@ -26,8 +26,6 @@ from minicluster.kubescheduler.fit import PLUGIN_EXTENDER, Misfit, NodeState, Po
 from minicluster.kubescheduler.lease import Lease
 from minicluster.kubescheduler.queue import Event, Key, Queue, QueuedPod
 from minicluster.kubescheduler.reports import NO_NODES, SCHEDULER_ERROR, UNSCHEDULABLE, Reports, refusal_text
-
-Object = dict[str, Any]
 
 MIN_NODES_TO_FIND = 100
 MIN_PERCENTAGE = 5

@@ -11,8 +11,8 @@ import itertools
 import math
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
 
+from hamicommon.model import Object
 from minicluster.kubescheduler.fit import (
     PLUGIN_AFFINITY,
     PLUGIN_EXTENDER,
@@ -21,7 +21,6 @@ from minicluster.kubescheduler.fit import (
     PLUGIN_UNSCHEDULABLE,
 )
 
-Object = dict[str, Any]
 Key = tuple[str, str]
 
 
@@ -63,7 +62,6 @@ class QueuedPod:
 
     key: Key
     pod: Object
-    queued_at: float
     refusals: int = 0
     errors: int = 0
     blocked_by: frozenset[str] = frozenset()
@@ -102,7 +100,7 @@ class Queue:
 
     def add(self, key: Key, pod: Object, now: float) -> None:
         """Add a new Pod."""
-        queued = QueuedPod(key, pod, now)
+        queued = QueuedPod(key, pod)
         self.pods[key] = queued
         self._activate(queued, now)
 
@@ -142,7 +140,6 @@ class Queue:
 
     def _activate(self, queued: QueuedPod, now: float) -> None:
         queued.state = "active"
-        queued.queued_at = now
         heapq.heappush(self._active, (-queued.priority, now, next(self._order), queued))
 
     def _delay(self, failures: int) -> float:

@@ -12,10 +12,9 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
+from hamicommon.model import Object
 from minicluster.client import ApiError, Client
 from minicluster.kubescheduler.fit import Misfit
-
-Object = dict[str, Any]
 
 UNSCHEDULABLE = "Unschedulable"
 SCHEDULER_ERROR = "SchedulerError"

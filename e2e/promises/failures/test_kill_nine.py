@@ -23,10 +23,10 @@ PODS = 3
 MOMENTS_SECONDS = (0.0, 0.05, 0.2)
 PLUGIN = "hami_device_plugin"
 PLUGIN_STEPS = (
-    f"{PLUGIN}.adapters.regions:make_ahead",  # the container of a bound Pod gets its directory
+    f"{PLUGIN}.adapters.regions:premake_directory",  # the container of a bound Pod gets its directory
     f"{PLUGIN}.adapters.regions:_create",  # the directory gets a region
-    f"{PLUGIN}.decide.cdi.spec:new_device",  # Allocate names the container's CDI device
-    f"{PLUGIN}.serve.starts.identity:owner",  # PreStartContainer asks who owns the replicas
+    f"{PLUGIN}.decide.allocate.cdi.spec:new_device",  # Allocate names the container's CDI device
+    f"{PLUGIN}.serve.allocate.identity:owner",  # PreStartContainer asks who owns the replicas
     f"{PLUGIN}.adapters.regions:_use_spare",  # the region gets its name
     f"{PLUGIN}.adapters.regions:_fill",  # the limits get their contents
     f"{PLUGIN}.adapters.cdi_files:write_spec",
@@ -87,7 +87,7 @@ async def test_plugin_killed_at_every_step_of_a_start_loses_no_pod(cluster: Clus
         async with asyncio.TaskGroup() as placing:
             for name, step in zip(names, PLUGIN_STEPS, strict=True):
                 await cluster.kill("plugin-node-a")
-                plugin.argv = (sys.executable, "-m", "testbed.dying", str(marker), step, *usual)
+                plugin.argv = (sys.executable, "-m", "testbed.launch.kill_before_call", str(marker), step, *usual)
                 await cluster.restart("plugin-node-a")
                 await cluster.node_ready("node-a")
                 await check(cluster)

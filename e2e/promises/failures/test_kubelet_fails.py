@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
+from hamicommon.model import Object
 from hamicommon.wire import keys
 from hamicommon.wire.node_devices import decode_node_devices
 from harness.cluster import Cluster
 from harness.invariants import INVENTORY, check, environments_of, samples
 from harness.load import kept_running
 from harness.manifests import a_pod
-from minicluster.client import Object
 from testbed.waiting import eventually
 
 pytestmark = pytest.mark.timeout(400)

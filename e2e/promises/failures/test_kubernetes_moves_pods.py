@@ -7,11 +7,12 @@ from functools import partial
 
 import pytest
 
+from hamicommon.model import Object
 from harness.cluster import Cluster
 from harness.clusters.real import RealCluster
 from harness.load import kept_running, running
 from harness.manifests import SLEEP, a_pod
-from minicluster.client import ApiError, Object
+from minicluster.client import ApiError
 from testbed.waiting import eventually
 
 pytestmark = pytest.mark.real_only

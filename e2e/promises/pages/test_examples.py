@@ -17,13 +17,14 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from hamicommon.config import load_device_config
-from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container
+from hamicommon.config.device_config import load_device_config
+from hamicommon.model import Object
+from hamicommon.pod.reading import read_pod
 from harness.cluster import ROOT, Cluster, Settings
 from harness.clusters import embedded
 from harness.clusters.embedded import BIN
 from harness.manifests import a_pod
-from minicluster.client import ApiError, Object
+from minicluster.client import ApiError
 from testbed.folders import short_folder
 from testbed.waiting import eventually
 
@@ -56,8 +57,7 @@ def granted(pod: Object) -> list[Row]:
     """Return a row for each share of a bound Pod."""
     spec, annotations = pod["spec"], pod["metadata"]["annotations"]
     containers = [container["name"] for container in [*spec.get("initContainers", []), *spec["containers"]]]
-    texts = [annotations[key] for key in ALLOCATED_KEYS if key in annotations]
-    by_vendor = [shares_by_container(decode_pod_devices(text), len(containers)) for text in texts]
+    by_vendor = [read_pod(pod).granted(key).shares for key in ALLOCATED_KEYS if key in annotations]
     return [
         (
             pod["metadata"]["name"],

@@ -8,9 +8,9 @@ import os
 
 import pytest
 
+from hamicommon.model import Object
 from harness.cluster import Cluster
 from harness.manifests import a_container, a_pod
-from minicluster.client import Object
 
 pytestmark = pytest.mark.usefixtures("kubectl")
 

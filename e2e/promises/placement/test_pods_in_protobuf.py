@@ -5,10 +5,10 @@ The scheduler reads the same from a watch of Pods in protobuf as from JSON.
 import pytest
 
 from hami_scheduler.serve.kube.pods import PROTOBUF, PodReader, trimmed
+from hamicommon.model import Object
 from hamicommon.runtime.api.kube import Kube
 from harness.cluster import Cluster
 from harness.manifests import a_container, a_pod
-from minicluster.client import Object
 
 pytestmark = pytest.mark.real_only
 """The embedded API server has no protobuf."""

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container
+from hamicommon.model import Object
+from hamicommon.pod.reading import read_pod
 from harness.cluster import Cluster
 from harness.clusters.real import RealCluster
 from harness.invariants import check, samples
 from harness.manifests import SLEEP, a_container, a_pod
-from minicluster.client import Object
 from testbed.waiting import eventually
 
 pytestmark = [pytest.mark.real_only, pytest.mark.timeout(300)]
@@ -73,8 +73,7 @@ async def evicted(cluster: Cluster) -> set[str]:
 
 def device_of(pod: Object) -> str:
     """Return the UUID of a Pod's only device."""
-    text = pod["metadata"]["annotations"]["hami.io/vgpu-devices-allocated"]
-    [[share]] = shares_by_container(decode_pod_devices(text), 1)
+    [[share]] = read_pod(pod).granted("hami.io/vgpu-devices-allocated").shares
     return share.uuid
 
 

@@ -4,9 +4,10 @@ A Pod that fits on no Node says why, causes no load, and starts once its share i
 
 import asyncio
 
+from hamicommon.model import Object
 from harness.cluster import Cluster
 from harness.manifests import a_pod
-from minicluster.client import ApiError, Object
+from minicluster.client import ApiError
 from testbed.waiting import eventually
 
 A100 = {"nvidia.com/use-gputype": "A100"}

@@ -11,13 +11,13 @@ import pynvml
 import pytest
 import pytest_asyncio
 
+from hamicommon.model import Object
 from harness.cluster import Cluster, Settings
 from harness.clusters import embedded
 from harness.manifests import a_container, a_pod
-from minicluster.client import Object
-from promises.shares.test_native_cdi import write_driver
 from testbed.folders import short_folder
 from testbed.hardware import CGROUPS, FIRST_DRIVER_WITH_LIMITS, FakeDriver, FakeNode
+from testbed.native_cdi import write_driver
 from testbed.waiting import eventually
 
 pytestmark = pytest.mark.embedded_only
@@ -34,7 +34,9 @@ async def limited(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Clu
     folder, driver = short_folder(), tmp_path_factory.mktemp("driver")
     groups: Path = folder / NODE.name / "hardware" / CGROUPS
     own = (f"--limit-hook={embedded.NATIVE / 'hami-limit-hook'}", f"--cgroup-root={groups}")
-    settings = Settings(plugin_flags=(*write_driver(driver), *own, "--memory-enforcement=required"))
+    settings = Settings(
+        plugin_flags=(*write_driver(driver, embedded.FAKE_DRIVER), *own, "--memory-enforcement=required")
+    )
     async with embedded.running(folder, (NODE,), settings) as cluster:
         yield cluster
 

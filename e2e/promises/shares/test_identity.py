@@ -2,6 +2,7 @@
 A container starts with its own share, in any order, and whichever container used its replica IDs before.
 """
 
+import asyncio
 import json
 import os
 import signal
@@ -10,16 +11,32 @@ from contextlib import contextmanager
 
 import pytest
 
+from hamicommon.model import Object
+from hamicommon.wire.pod_devices import decode_pod_devices
 from harness.cluster import Cluster
 from harness.clusters.embedded import EmbeddedCluster
 from harness.load import kept_running
-from harness.manifests import a_container, a_pod
-from minicluster.client import Object
+from harness.manifests import SLEEP, a_container, a_pod
 from testbed.processes import Process
 from testbed.waiting import eventually
 
 A100 = {"nvidia.com/use-gputype": "A100"}
 GATE = {"schedulingGates": [{"name": "test/hold"}]}
+
+
+def replicas_match(cluster: EmbeddedCluster, pod: Object) -> bool:
+    """Return whether each container of *pod* has the kubelet's replicas of the devices that it was granted."""
+    path = cluster.device_plugins_folder(pod["spec"]["nodeName"]) / "kubelet_internal_checkpoint"
+    held: dict[str, list[str]] = {}
+    for entry in json.loads(path.read_text())["Data"]["PodDeviceEntries"]:
+        if entry["PodUID"] == pod["metadata"]["uid"]:
+            replicas = [replica for of_node in entry["DeviceIDs"].values() for replica in of_node]
+            held[entry["ContainerName"]] = sorted(replica.rpartition("-")[0] for replica in replicas)
+    granted = decode_pod_devices(pod["metadata"]["annotations"]["hami.io/vgpu-devices-allocated"])
+    names = [container["name"] for container in pod["spec"]["containers"]]
+    return held == {
+        name: sorted(share.uuid for share in shares) for name, shares in zip(names, granted, strict=False) if shares
+    }
 
 
 def limit_of(cluster: Cluster, pod: Object, container: str = "main") -> str | None:
@@ -44,6 +61,19 @@ def frozen(process: Process) -> Iterator[None]:
         yield
     finally:
         os.kill(process.pid, signal.SIGCONT)
+
+
+@pytest.mark.embedded_only
+async def test_kubelets_replicas_are_of_the_granted_devices(cluster: EmbeddedCluster) -> None:
+    """In a Pod of two containers and in a burst of Pods: dcgm-exporter names a device's Pod by that list."""
+    pair = [a_container(name, SLEEP, gpu=1, gpumem=22000) for name in ("one", "two")]
+    names = [f"p{number}" for number in range(8)]
+    await cluster.create(a_pod("pair", pair, annotations=A100))
+    pods = [await cluster.pod_in_phase("pair", "Running")]
+    await asyncio.gather(*(cluster.create(a_pod(name, command=SLEEP, gpu=1, gpumem=1000)) for name in names))
+    pods += [await cluster.pod_in_phase(name, "Running") for name in names]
+
+    assert [] == [pod["metadata"]["name"] for pod in pods if not replicas_match(cluster, pod)]
 
 
 @pytest.mark.embedded_only

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from hamicommon.model import Object
 from harness.cluster import ROOT, Cluster, ClusterOf, Settings
 from harness.clusters import embedded
 from harness.load import kept_running
 from harness.manifests import SLEEP, a_container, a_pod
-from minicluster.client import Object
 from testbed.hardware import FakeNode
 from testbed.mig import instances as mig_instances
 from testbed.waiting import eventually

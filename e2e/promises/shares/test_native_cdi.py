@@ -1,12 +1,10 @@
 """
 Containers get devices and driver by CDI alone, from a container runtime that knows nothing of NVIDIA.
 
-The generator here is a stand-in that describes the fake driver. Real clusters run NVIDIA's own: test_node_kinds.py.
+The generator here is a stand-in, `testbed.native_cdi`. Real clusters run NVIDIA's own: test_node_kinds.py.
 """
 
-import sys
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -16,65 +14,18 @@ from harness.clusters import embedded
 from harness.manifests import a_container, a_pod
 from testbed.folders import short_folder
 from testbed.hardware import FakeNode
+from testbed.native_cdi import write_driver
 from testbed.waiting import eventually
 
 pytestmark = pytest.mark.embedded_only
 
 NODE = FakeNode.of("node-a", "Tesla T4", 16384, 2)
-DRIVER = embedded.NATIVE / "fake_driver"
-GENERATOR = """#!{python}
-import json, os, pathlib, sys
-
-given = dict(argument.removeprefix("--").split("=", 1) for argument in sys.argv[3:] if "=" in argument)
-wanted = [argument.split("=", 1)[1] for argument in sys.argv if argument.startswith("--device-id=")]
-hardware = pathlib.Path(os.environ["FAKE_DRIVER_DIR"])
-uuids = [row.split(",")[0] for row in (hardware / "devices.csv").read_text().splitlines()[1:]]
-
-
-def nodes(*names):
-    return [{{"path": f"/dev/{{name}}", "hostPath": given["dev-root"] + f"/dev/{{name}}"}} for name in names]
-
-
-print(json.dumps({{
-    "cdiVersion": "0.5.0",
-    "devices": [
-        {{"name": uuid, "containerEdits": {{"deviceNodes": nodes(f"nvidia{{uuids.index(uuid)}}")}}}} for uuid in wanted
-    ],
-    "containerEdits": {{
-        "env": [
-            f"FAKE_DRIVER_DIR={{hardware}}",
-            "FAKE_DRIVER_DEV=/dev",
-            "LD_LIBRARY_PATH=" + os.environ["LD_LIBRARY_PATH"],
-        ],
-        "deviceNodes": nodes("nvidiactl", "nvidia-uvm"),
-    }},
-}}))
-"""
-
-
-def write_driver(folder: Path) -> tuple[str, ...]:
-    """
-    Install a driver and its generator below *folder*, and return the flags of a plugin that uses them.
-
-    Containers here have all rights of root, and yet only the devices of their device files.
-    """
-    libraries, generator, hook = folder / "usr/lib64", folder / "nvidia-ctk", folder / "nvidia-cdi-hook"
-    libraries.mkdir(parents=True)
-    (libraries / "libnvidia-ml.so.1").symlink_to(DRIVER / "libnvidia-ml.so.1")
-    (folder / "dev").mkdir()
-    for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"):
-        (folder / "dev" / name).touch()
-    generator.write_text(GENERATOR.format(python=sys.executable))
-    generator.chmod(0o755)
-    hook.touch()
-    roots = (f"--nvidia-driver-root={folder}", f"--driver-root-ctr-path={folder}")
-    return (f"--cdi-generator={generator}", f"--cdi-hook={hook}", *roots)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def native(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
     """A cluster whose Node has a driver and a generator."""
-    settings = Settings(plugin_flags=write_driver(tmp_path_factory.mktemp("driver")))
+    settings = Settings(plugin_flags=write_driver(tmp_path_factory.mktemp("driver"), embedded.FAKE_DRIVER))
     async with embedded.running(short_folder(), (NODE,), settings) as cluster:
         yield cluster
 

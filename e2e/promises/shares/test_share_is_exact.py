@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from hamicommon.model import Share
-from hamicommon.wire.pod_devices import decode_pod_devices, shares_by_container
+from hamicommon.model import Object, Share
+from hamicommon.pod.reading import read_pod
 from harness.cluster import ROOT, Cluster, ClusterOf, Settings
 from harness.manifests import SLEEP, a_container, a_pod
-from minicluster.client import Object
 from testbed.hardware import FakeNode
 from testbed.waiting import eventually
 
@@ -28,9 +27,7 @@ async def mixed(cluster_of: ClusterOf) -> AsyncIterator[Cluster]:
 
 def granted(pod: Object) -> list[tuple[Share, ...]]:
     """Return the shares of each container, init containers first."""
-    count = len(pod["spec"].get("initContainers", [])) + len(pod["spec"]["containers"])
-    text = pod["metadata"]["annotations"]["hami.io/vgpu-devices-allocated"]
-    return list(shares_by_container(decode_pod_devices(text), count))
+    return list(read_pod(pod).granted("hami.io/vgpu-devices-allocated").shares)
 
 
 async def test_share_in_mib_and_percent_is_granted_and_in_the_environment(cluster: Cluster) -> None:

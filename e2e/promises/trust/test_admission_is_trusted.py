@@ -8,10 +8,11 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from hamicommon.model import Object
 from harness.clusters.real import RealCluster
 from harness.clusters.release import HAMI
 from harness.manifests import SLEEP, a_container, a_pod
-from minicluster.client import ApiError, Object
+from minicluster.client import ApiError
 from testbed.waiting import eventually
 
 pytestmark = pytest.mark.real_only

@@ -5,19 +5,18 @@ The grants of bound Pods are counted, so a policy of the chart protects the anno
 such policies. Every other test of the real cluster shows that the scheduler's Bindings pass the policy.
 """
 
-import asyncio
-import json
-
 import pytest
-import pytest_asyncio
 
 from controlplane.cluster import ClusterError
-from hamicommon.config import load_device_config
+from hamicommon.config.device_config import load_device_config
+from hamicommon.model import Object
+from hamicommon.vendors import nvidia
 from hamicommon.wire import keys
+from harness.cluster import ClusterOf, Settings
 from harness.clusters.real import RealCluster
 from harness.clusters.release import HAMI
 from harness.manifests import SLEEP, a_container, a_pod
-from minicluster.client import Object
+from promises.trust.editor import HAMIS_SCHEDULER, Editor
 from testbed.hardware import TWO_NODES
 from testbed.waiting import eventually
 
@@ -25,44 +24,7 @@ pytestmark = pytest.mark.real_only
 
 KEY = "hami.io/vgpu-devices-allocated"
 FORGED = f"{TWO_NODES[0].gpus[0].uuid},NVIDIA,20000,50:;"
-RBAC = "/apis/rbac.authorization.k8s.io/v1"
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
-MORE_THAN_AN_EDITOR = [
-    {"apiGroups": [""], "resources": ["pods/status", "pods/ephemeralcontainers"], "verbs": ["patch", "update"]},
-    {"apiGroups": [""], "resources": ["pods/binding", "bindings", "pods/eviction"], "verbs": ["create"]},
-]
-"""The rights of a tenant who runs a scheduler or a controller."""
-
-
-HAMIS_SCHEDULER = "system:serviceaccount:kube-system:hami-scheduler"
-
-
-class Editor:
-    """A ServiceAccount that may edit its namespace only."""
-
-    def __init__(self, cluster: RealCluster, user: str) -> None:
-        self.cluster = cluster
-        self.user = user
-
-    async def does(self, *arguments: str, content: Object | None = None) -> str:
-        """Run kubectl as this account, and return its output. Raises: ClusterError."""
-        run = self.cluster.control_plane.kubectl
-        place = (f"--as={self.user}", f"--namespace={self.cluster.namespace}")
-        return await asyncio.to_thread(run, *arguments, *place, content=json.dumps(content))
-
-    async def creates(self, manifest: Object) -> None:
-        """Create an object. Raises: ClusterError."""
-        await self.does("create", "--filename=-", content=manifest)
-
-    async def posts(self, resource: str, content: Object) -> None:
-        """Create *content* at the path of a subresource. Raises: ClusterError."""
-        path = f"/api/v1/namespaces/{self.cluster.namespace}/{resource}"
-        await self.does("create", f"--raw={path}", "--filename=-", content=content)
-
-    async def annotates(self, pod: str, key: str, text: str | None, *options: str) -> None:
-        """Set or remove an annotation of a Pod. Raises: ClusterError."""
-        patch = json.dumps({"metadata": {"annotations": {key: text}}})
-        await self.does("patch", "pod", pod, "--type=merge", f"--patch={patch}", *options)
 
 
 async def marked(cluster: RealCluster, name: str) -> dict[str, str]:
@@ -74,33 +36,6 @@ async def marked(cluster: RealCluster, name: str) -> dict[str, str]:
         return found if found[keys.BIND_PHASE] == keys.BIND_PHASE_SUCCESS else None
 
     return await eventually(annotations, f"Pod {name} is marked as allocated")
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def editor(cluster: RealCluster) -> Editor:
-    """A tenant with the cluster's role `edit` and one more. HAMi's scheduler has both as well."""
-    found = Editor(cluster, f"system:serviceaccount:{cluster.namespace}:editor")
-    subjects = [
-        {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": user}
-        for user in (found.user, HAMIS_SCHEDULER)
-    ]
-    await cluster.api.create(
-        f"{RBAC}/namespaces/{cluster.namespace}/roles",
-        {"kind": "Role", "metadata": {"name": "more"}, "rules": MORE_THAN_AN_EDITOR},
-    )
-    for kind, name in (("ClusterRole", "edit"), ("Role", "more")):
-        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name}
-        binding = {"kind": "RoleBinding", "metadata": {"name": name}, "roleRef": role, "subjects": subjects}
-        await cluster.api.create(f"{RBAC}/namespaces/{cluster.namespace}/rolebindings", binding)
-
-    async def may_bind() -> bool:
-        try:
-            return (await found.does("auth", "can-i", "create", "pods", "--subresource=binding")).strip() == "yes"
-        except ClusterError:
-            return False
-
-    await eventually(may_bind, "the editor's roles are in force")
-    return found
 
 
 def a_forged_pod(name: str = "forged", key: str = KEY, **spec: str) -> Object:
@@ -142,6 +77,47 @@ async def test_annotation_of_every_vendor_that_is_on_is_kept(editor: Editor) -> 
     for vendor in vendors:
         with pytest.raises(ClusterError, match=f"leave out annotation {vendor.allocated_key} when"):
             await editor.creates(a_forged_pod(key=vendor.allocated_key))
+
+
+@pytest.mark.parametrize("key", nvidia.PLUGIN_POD_KEYS)
+async def test_what_is_left_to_hand_out_is_not_changed(editor: Editor, key: str) -> None:
+    """A device plugin that serves by it would hand out another share; nor does a Pod bring it along."""
+    await editor.creates(a_pod("granted", gpu=1, gpumem=1000))
+    before = await marked(editor.cluster, "granted")
+
+    with pytest.raises(ClusterError, match=f"leave out annotation {key} when"):
+        await editor.creates(a_forged_pod(key=key))
+    for options in ((), ("--subresource=status",)):
+        with pytest.raises(ClusterError, match=f"leave out annotation {key} when"):
+            await editor.annotates("granted", key, FORGED, *options)
+
+    assert before == (await editor.cluster.pod("granted"))["metadata"]["annotations"]
+
+
+PROGRESS = {
+    keys.BIND_PHASE: keys.BIND_PHASE_ALLOCATING,
+    keys.BIND_TIME: "1700000000",
+    keys.POD_NODE: TWO_NODES[0].name,
+    keys.POD_TIME: "1700000000",
+}
+"""What schedulers and device plugins note on a Pod beside its grant."""
+
+
+@pytest.mark.parametrize("allocation", ["identity", "lock"])
+async def test_forged_progress_gives_no_device_and_takes_none(cluster_of: ClusterOf, allocation: str) -> None:
+    """A Pod that claims to wait for its devices gets none, and a Pod with a grant still gets its own."""
+    async with cluster_of(TWO_NODES, Settings(allocation=allocation)) as cluster:
+        waiting = a_pod("waiting", [{**a_container(command=SLEEP), "image": "nowhere/image:none", "resources": {}}])
+        waiting["metadata"]["annotations"] = PROGRESS
+        waiting["spec"]["nodeName"] = TWO_NODES[0].name
+        await cluster.create(waiting)
+        here = {"nodeSelector": {"kubernetes.io/hostname": TWO_NODES[0].name}}
+        await cluster.create(a_pod("granted", spec=here, gpu=1, gpumem=1000))
+
+        granted = await cluster.pod_in_phase("granted", "Running")
+
+        assert ",NVIDIA,1000,0:" in granted["metadata"]["annotations"][KEY]
+        assert KEY not in (await cluster.pod("waiting"))["metadata"]["annotations"]
 
 
 async def test_grant_of_a_running_pod_is_not_changed(editor: Editor) -> None:

@@ -7,6 +7,7 @@ of the device plugin that makes them.
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -23,18 +24,8 @@ pytestmark = [
 ]
 VGPU = "/run/vgpu"
 DIRECTORY = f"{VGPU}/containers/uid_main"
-PREPARE = f"""
-from pathlib import Path
-from hami_device_plugin.adapters import library, regions
-from hami_device_plugin.adapters.files import label_for_containers
-vgpu, directory = Path("{VGPU}"), Path("{DIRECTORY}")
-regions.make_ahead(directory)
-regions.prepare_region(directory / "r.cache")
-regions.write_limits(directory, b"limits")
-library.write_preload(vgpu)
-assert label_for_containers(vgpu / library.PRELOAD_NAME) is None
-(vgpu / "other").write_text("other")
-"""
+PROGRAM = Path(__file__).with_name("plugin_in_guest.py")
+"""Has the code of the device plugin make a container's files."""
 WRITE = "import sys; open(sys.argv[1], 'r+b').write(b'x')"
 READ = "import sys; print(open(sys.argv[1]).read(), end='')"
 LABELS = """
@@ -55,7 +46,7 @@ def guest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guest]:
     try:
         found.start()
         selinux.enforce(found)
-        found.run([sys.executable, "-c", PREPARE])
+        found.run([sys.executable, str(PROGRAM), VGPU, DIRECTORY])
         yield found
     finally:
         machine.remove()

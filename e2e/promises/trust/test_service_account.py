@@ -15,8 +15,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from controlplane.pki import issue_serving
 from harness.cluster import ClusterOf, Settings
-from harness.clusters.certificates import issue
 from harness.clusters.embedded import EmbeddedCluster
 from harness.manifests import a_pod
 from testbed.hardware import TWO_NODES
@@ -93,7 +93,7 @@ class Guard:
 @asynccontextmanager
 async def guarding(server: str, folder: Path) -> AsyncIterator[tuple[Guard, int]]:
     """Yield a guard of *server* and its port. *folder* is mounted as the service account."""
-    authority = issue(folder)
+    authority = issue_serving(folder)
     (folder / "ca.crt").write_bytes(authority)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(folder / "tls.crt", folder / "tls.key")

@@ -13,15 +13,15 @@ import pytest
 import pytest_asyncio
 from prometheus_client.parser import text_string_to_metric_families
 
+from hamicommon.model import Object
 from harness.cluster import Cluster, ClusterOf, Settings
 from harness.clusters import embedded
 from harness.clusters.embedded import EmbeddedCluster
-from harness.manifests import a_pod
-from minicluster.client import Object
-from promises.shares.test_native_cdi import write_driver
+from harness.manifests import SLEEP, a_pod
 from testbed.folders import short_folder
 from testbed.hardware import CGROUPS, FIRST_DRIVER_WITH_LIMITS, FakeDriver, FakeNode
 from testbed.memory_limits import limit_memory
+from testbed.native_cdi import write_driver
 from testbed.waiting import eventually
 
 pytestmark = pytest.mark.embedded_only
@@ -135,6 +135,34 @@ async def test_only_containers_outside_their_grants_are_named(watched: Cluster) 
         assert sorted(kinds.values()) == sorted(event["reason"] for event in events)
 
 
+@pytest.mark.breaks("environment", "the kubelet starts a container with a planted grant and without its devices")
+async def test_container_that_never_got_its_devices_is_named(watched: Cluster) -> None:
+    """The kubelet of a new Node does not know the resource: by the monitor, and by the plugin once it runs."""
+    plugin, kubelet = f"plugin-{NODE.name}", f"kubelet-{NODE.name}"
+    await watched.kill(plugin)
+    await watched.kill(kubelet)
+    (watched.folder / NODE.name / "device-plugins/kubelet_internal_checkpoint").unlink()
+    await watched.api.delete(f"/api/v1/nodes/{NODE.name}")
+    await watched.restart(kubelet)
+    grant = {"hami.io/vgpu-devices-allocated": f"{NODE.gpus[0].uuid},NVIDIA,1000,0:;", "hami.io/vgpu-node": NODE.name}
+    spec = {"nodeName": NODE.name, "schedulerName": "another"}
+    await watched.create(a_pod("unasked", command=SLEEP, annotations=grant, spec=spec, **SHARE))
+    await watched.pod_in_phase("unasked", "Running")
+
+    async def is_named() -> bool:
+        return await named(watched) == {("unasked", "without-devices")}
+
+    await eventually(is_named, "the monitor names it", DEADLINE_SECONDS)
+    await watched.restart(plugin)
+
+    async def node_says_so() -> bool:
+        events, _ = await watched.api.list("/api/v1/namespaces/default/events")
+        found = [event["message"] for event in events if event["reason"] == "ContainerWithoutDevices"]
+        return any(message.startswith(f"Pod {watched.namespace}/unasked, container main") for message in found)
+
+    await eventually(node_says_so, "the plugin names it", DEADLINE_SECONDS)
+
+
 LIMITING = FakeNode(
     "node-counts", FakeNode.of("node-counts", "Tesla T4", 16384, 1).gpus, driver=FIRST_DRIVER_WITH_LIMITS
 )
@@ -147,7 +175,9 @@ async def counting(tmp_path: Path) -> AsyncIterator[EmbeddedCluster]:
     folder = short_folder()
     groups = f"--cgroup-root={folder / LIMITING.name / 'hardware' / CGROUPS}"
     hook = f"--limit-hook={embedded.NATIVE / 'hami-limit-hook'}"
-    settings = Settings(plugin_flags=(*write_driver(tmp_path), hook, groups, "--memory-enforcement=required"))
+    settings = Settings(
+        plugin_flags=(*write_driver(tmp_path, embedded.FAKE_DRIVER), hook, groups, "--memory-enforcement=required")
+    )
     async with embedded.running(folder, (LIMITING,), settings) as cluster:
         await watch(cluster, f"monitor-{LIMITING.name}", folder / LIMITING.name, groups)
         yield cluster

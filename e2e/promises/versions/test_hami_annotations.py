@@ -8,9 +8,9 @@ from functools import partial
 
 import pytest
 
+from hamicommon.model import Object
 from harness.cluster import Cluster
 from harness.manifests import a_pod
-from minicluster.client import Object
 from testbed.waiting import eventually
 
 UUID = "GPU-11111111-2222-4333-8444-555555555555"

@@ -7,15 +7,13 @@ Source: k8s.io/kubernetes/pkg/kubeapiserver/options/plugins.go and plugin/pkg/ad
 """
 
 from collections.abc import Callable
-from typing import Any
 
+from hamicommon.model import Object
 from minicluster.apiserver.admission.quota import Quotas
 from minicluster.apiserver.admission.webhooks import Attempt, Webhooks
 from minicluster.apiserver.api import errors
 from minicluster.apiserver.api.resources import NAMESPACES, PODS, PRIORITY_CLASSES, RUNTIME_CLASSES
 from minicluster.apiserver.store.storage import Storage
-
-Object = dict[str, Any]
 
 SYSTEM_PRIORITIES = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
 NOT_READY_SECONDS = 300

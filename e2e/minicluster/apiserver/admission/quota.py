@@ -10,15 +10,13 @@ k8s.io/apiserver/pkg/admission/plugin/resourcequota/controller.go.
 import asyncio
 from collections.abc import Iterable
 from fractions import Fraction
-from typing import Any
 
+from hamicommon.model import Object
 from minicluster import quantity
 from minicluster.apiserver.api import errors
 from minicluster.apiserver.api.resources import PODS, RESOURCE_QUOTAS
 from minicluster.apiserver.store.storage import Change, Storage
 from minicluster.podrequests import Amounts, add, containers, is_extended, pod_amounts
-
-Object = dict[str, Any]
 
 RECOUNT_DELAY_SECONDS = 0.05
 """The delay after a Pod's end before its quota is free again."""

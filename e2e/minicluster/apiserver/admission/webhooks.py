@@ -13,18 +13,16 @@ import ssl
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import aiohttp
 import orjson
 
+from hamicommon.model import Object
 from minicluster import selection
 from minicluster.apiserver.api import errors, patches
 from minicluster.apiserver.api.resources import NAMESPACES, WEBHOOKS, Resource
 from minicluster.apiserver.api.warnings import WARNINGS
 from minicluster.apiserver.store.storage import Storage
-
-Object = dict[str, Any]
 
 USER = {"username": "kubernetes-admin", "groups": ["system:masters", "system:authenticated"]}
 """The user of every request, because this server does not authenticate."""

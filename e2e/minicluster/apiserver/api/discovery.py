@@ -6,11 +6,8 @@ validates the fields of every patch, because kubectl requires that before it app
 Source: kubectl's pkg/validation and QueryParamVerifierV3.
 """
 
-from typing import Any
-
+from hamicommon.model import Object
 from minicluster.apiserver.api.resources import REVIEWS, STORED, VERBS, Resource
-
-Object = dict[str, Any]
 
 VERSION: Object = {
     "major": "1",

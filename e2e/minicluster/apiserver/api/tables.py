@@ -11,10 +11,10 @@ from typing import Any
 
 import orjson
 
+from hamicommon.model import Object
 from minicluster.apiserver.api import resources as known
 from minicluster.apiserver.api.resources import Resource
 
-Object = dict[str, Any]
 Row = Callable[[Object, datetime], list[Any]]
 
 NONE = "<none>"
@@ -25,7 +25,7 @@ def _age(text: str | None, now: datetime) -> str:
     """Return the age of a time, `3d4h`, in the form of k8s.io/apimachinery's HumanDuration."""
     if not text:
         return UNKNOWN
-    seconds = max(0, int((now - datetime.fromisoformat(text.replace("Z", "+00:00"))).total_seconds()))
+    seconds = max(0, int((now - datetime.fromisoformat(text)).total_seconds()))
     minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
     if seconds < 120:
         return f"{seconds}s"

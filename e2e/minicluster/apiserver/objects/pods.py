@@ -10,8 +10,9 @@ pkg/registry/core/pod/strategy.go.
 import copy
 from typing import Any
 
+from hamicommon.model import Object
 from minicluster import quantity
-from minicluster.apiserver.objects.strategies import BAD_LABEL, DNS_LABEL, Object, Problems, Strategy
+from minicluster.apiserver.objects.strategies import BAD_LABEL, DNS_LABEL, Problems, Strategy
 from minicluster.podrequests import containers, is_extended
 
 DEFAULT_GRACE_SECONDS = 30

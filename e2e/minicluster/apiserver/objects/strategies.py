@@ -8,11 +8,10 @@ Source: k8s.io/apiserver/pkg/registry/rest/{create,update}.go, k8s.io/apimachine
 
 import base64
 import re
-from typing import Any
 
+from hamicommon.model import Object
 from minicluster.apiserver.api.resources import Resource
 
-Object = dict[str, Any]
 Problems = list[tuple[str, str]]
 """Field paths and problems, in the form of field.Error."""
 

@@ -7,6 +7,7 @@ Owns the paths under `/minicluster/`, which no real API server has:
   A fault selects requests:
     `method`         regular expression, default any
     `path`           regular expression searched in path and query, default any
+    `agent`          regular expression searched in the user agent, default any
     `times`          number of requests, default 1; 0 means all
   and has any of these effects:
     `delay_seconds`  wait first
@@ -43,6 +44,7 @@ class Fault:
 
     method: str = ""
     path: str = ""
+    agent: str = ""
     times: int = 1
     delay_seconds: float = 0.0
     status: int = 0
@@ -56,13 +58,13 @@ class Fault:
             raise ValueError(f"disconnect must be before or after, found {self.disconnect!r}")
         re.compile(self.method)
         re.compile(self.path)
+        re.compile(self.agent)
 
-    def matches(self, method: str, path: str) -> bool:
+    def matches(self, method: str, path: str, agent: str) -> bool:
         """Return whether this fault affects a request."""
         is_left = not self.times or self.hits < self.times
-        return (
-            is_left and re.fullmatch(self.method or ".*", method) is not None and re.search(self.path, path) is not None
-        )
+        is_meant = re.fullmatch(self.method or ".*", method) is not None and re.search(self.path, path) is not None
+        return is_left and is_meant and re.search(self.agent, agent) is not None
 
 
 class DisconnectError(Exception):
@@ -82,13 +84,13 @@ class Faults:
         self._storage = storage
         self._faults: list[Fault] = []
 
-    async def before(self, method: str, path: str) -> bool:
+    async def before(self, method: str, path: str, agent: str) -> bool:
         """
         Apply the faults to a request before it is handled, and return whether to drop its answer.
 
         Raises: StatusError or DisconnectError, by the fault.
         """
-        fault = next((fault for fault in self._faults if fault.matches(method, path)), None)
+        fault = next((fault for fault in self._faults if fault.matches(method, path, agent)), None)
         if fault is None:
             return False
         fault.hits += 1

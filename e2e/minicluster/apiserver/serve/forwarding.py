@@ -15,11 +15,11 @@ from typing import Final
 import aiohttp
 from aiohttp import web
 
+from hamicommon.model import Object
 from minicluster.apiserver.api import errors
 from minicluster.apiserver.api.resources import PODS
 from minicluster.apiserver.serve.requests import Target
 from minicluster.apiserver.serve.verbs import Verbs
-from minicluster.apiserver.store.storage import Object
 
 PROXY: Final = re.compile(r"/api/v1/namespaces/([^/]+)/pods/([^/:]+)(?::(\d+))?/proxy(/.*)?")
 PROTOCOL: Final = "v4.channel.k8s.io"

@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 from aiohttp import web
 
+from hamicommon.model import Object
 from minicluster.apiserver.admission.webhooks import USER
 from minicluster.apiserver.api import discovery, errors, warnings
 from minicluster.apiserver.api.resources import PODS, REVIEWS
@@ -33,7 +34,7 @@ from minicluster.apiserver.serve.requests import (
 )
 from minicluster.apiserver.serve.subresources import Subresources
 from minicluster.apiserver.serve.verbs import Verbs
-from minicluster.apiserver.store.storage import Entry, Object, Storage
+from minicluster.apiserver.store.storage import Entry, Storage
 from minicluster.apiserver.store.watch import Watch
 
 HEALTH_PATHS = ("/healthz", "/livez", "/readyz")
@@ -85,7 +86,12 @@ class Handler:
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request. Every error becomes a `Status`."""
         try:
-            is_lost = not request.path.startswith(PREFIX) and await self._faults.before(request.method, request.path_qs)
+            if request.body_exists:
+                # A request that has arrived is carried out, also if its client is gone when a fault lets it go on.
+                await request.read()
+            is_lost = not request.path.startswith(PREFIX) and await self._faults.before(
+                request.method, request.path_qs, _agent(request)
+            )
             response = await self._route(request)
             if is_lost:
                 raise DisconnectError
@@ -138,7 +144,7 @@ class Handler:
         if verb == "GET":
             verb = "WATCH" if is_true(request.query, "watch") else "GET" if target.name else "LIST"
         place = f"{target.resource.plural}/{target.subresource}" if target.subresource else target.resource.plural
-        self._faults.requests[verb, place, request.headers.get("User-Agent", "").split(" ", 1)[0]] += 1
+        self._faults.requests[verb, place, _agent(request).split(" ", 1)[0]] += 1
 
     async def _verb(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
         match request.method:
@@ -269,6 +275,10 @@ class Handler:
 
 def _json(found: Any, status: int = 200) -> web.Response:
     return web.Response(body=orjson.dumps(found), status=status, content_type=JSON)
+
+
+def _agent(request: web.BaseRequest) -> str:
+    return request.headers.get("User-Agent", "")
 
 
 def _content_type(request: web.BaseRequest) -> str:

@@ -9,11 +9,12 @@ Source: k8s.io/kubernetes/pkg/controller/namespace/deletion, pkg/controller/serv
 import asyncio
 import contextlib
 
+from hamicommon.model import Object
 from minicluster.apiserver.api import errors
 from minicluster.apiserver.api.resources import NAMESPACES, SERVICE_ACCOUNTS, STORED
 from minicluster.apiserver.serve.requests import Target
 from minicluster.apiserver.serve.verbs import Verbs, finish, stamp, strategy_of
-from minicluster.apiserver.store.storage import Change, Object, Storage
+from minicluster.apiserver.store.storage import Change, Storage
 
 INITIAL = ("default", "kube-node-lease", "kube-public", "kube-system")
 

@@ -12,13 +12,13 @@ from typing import Any
 import orjson
 import yaml
 
+from hamicommon.model import Object
 from minicluster import selection
 from minicluster.apiserver.api import errors, patches, protobuf
 from minicluster.apiserver.api.resources import BY_PATH, NAMESPACES, Resource
 from minicluster.apiserver.store.storage import Entry
 from minicluster.apiserver.store.watch import Selects
 
-Object = dict[str, Any]
 Query = Mapping[str, str]
 
 BODY_TYPES = ("application/json", "application/yaml", protobuf.MEDIA_TYPE)

@@ -9,11 +9,12 @@ Source: k8s.io/kubernetes/pkg/registry/core/pod/storage/{storage,eviction}.go; m
 import aiohttp
 from aiohttp import web
 
+from hamicommon.model import Object
 from minicluster.apiserver.api import errors
 from minicluster.apiserver.api.resources import NODES, PODS
 from minicluster.apiserver.serve.requests import Target
 from minicluster.apiserver.serve.verbs import Verbs, stamp
-from minicluster.apiserver.store.storage import Entry, Object, Storage
+from minicluster.apiserver.store.storage import Entry, Storage
 
 ALREADY_ASSIGNED = 'pod {0} is already assigned to node "{1}"'
 BEING_DELETED = "pod {0} is being deleted, cannot be assigned to a host"

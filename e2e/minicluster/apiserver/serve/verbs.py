@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 
 import orjson
 
+from hamicommon.model import Object
 from minicluster.apiserver.admission.chain import Admission
 from minicluster.apiserver.admission.webhooks import Attempt
 from minicluster.apiserver.api import errors
@@ -35,7 +36,7 @@ from minicluster.apiserver.objects.strategies import (
     metadata_problems,
 )
 from minicluster.apiserver.serve.requests import Target
-from minicluster.apiserver.store.storage import Entry, Object, Storage
+from minicluster.apiserver.store.storage import Entry, Storage
 
 STRATEGIES: dict[Resource, Strategy] = {
     known.PODS: PodStrategy(),

@@ -11,13 +11,11 @@ import bisect
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any
 
 import orjson
 
+from hamicommon.model import Object
 from minicluster.apiserver.api.resources import STORED, Resource
-
-Object = dict[str, Any]
 
 HISTORY_CHANGES = 20_000
 """The number of changes that are kept for each resource."""

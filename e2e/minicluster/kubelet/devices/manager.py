@@ -7,12 +7,12 @@ with it, `podresources` shows the owners.
 Source: https://github.com/kubernetes/kubernetes/blob/v1.34.4/pkg/kubelet/cm/devicemanager/manager.go
 """
 
-import asyncio
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hamicommon.model import Object
 from hamicommon.runtime.kubelet_api._proto import deviceplugin_v1beta1_pb2 as api
 from minicluster.kubelet.devices.checkpoint import (
     WITHOUT_TOPOLOGY,
@@ -22,7 +22,7 @@ from minicluster.kubelet.devices.checkpoint import (
     write_checkpoint,
 )
 from minicluster.kubelet.devices.pluginclients import PluginClient, PluginError, RegistrationServer
-from minicluster.kubelet.podspec import Container, Object, is_sidecar
+from minicluster.kubelet.podspec import Container, is_sidecar
 from minicluster.kubelet.runtime.cdi import ANNOTATION_PREFIX
 from minicluster.kubelet.runtime.isolation import Mount
 
@@ -43,22 +43,19 @@ class DeviceManager:
     """
     The devices of one Node.
 
-    `active_pods` returns the UIDs of unfinished Pods. Devices of other Pods are free. `changed` is called when capacity
-    or allocatable may have changed.
+    `active_pods` returns the UIDs of unfinished Pods. Devices of other Pods are free.
     """
 
     def __init__(
         self,
         directory: Path,
         active_pods: Callable[[], Collection[str]],
-        changed: Callable[[], None],
         grace_seconds: float = ENDPOINT_GRACE_SECONDS,
     ) -> None:
         self.directory = directory
         self.is_settled = False
         """False until all Pods of an earlier kubelet are known. Until then no devices are freed."""
         self._active_pods = active_pods
-        self._changed = changed
         self._grace_seconds = grace_seconds
         self._server = RegistrationServer(directory, self)
         self._clients: dict[str, PluginClient] = {}
@@ -101,8 +98,6 @@ class DeviceManager:
         self._healthy[resource] = set()
         client.stopped_at = time.monotonic()
         print(f"kubelet: Endpoint became unhealthy resourceName={resource}", flush=True)
-        self._changed()
-        asyncio.get_running_loop().call_later(self._grace_seconds + 0.1, self._changed)
 
     def devices_reported(self, resource: str, devices: Sequence[api.Device]) -> None:
         """Set *devices* as all devices of *resource*."""
@@ -110,7 +105,6 @@ class DeviceManager:
         self._healthy[resource] = {device.ID for device in devices if device.health == "Healthy"}
         self._unhealthy[resource] = set(self._devices[resource]) - self._healthy[resource]
         self._write()
-        self._changed()
 
     def resources(self) -> tuple[dict[str, int], dict[str, int]]:
         """Return capacity and allocatable by resource. Resources without a plugin for too long are forgotten."""
@@ -139,6 +133,12 @@ class DeviceManager:
             for entry in self._entries.values()
             if (entry.pod_uid, entry.container) == (pod_uid, container)
         }
+
+    def allocated(self, pod_uid: str) -> dict[str, int]:
+        """Return per resource how many ids all Pods own, nothing for a Pod without any."""
+        if not any(entry.pod_uid == pod_uid for entry in self._entries.values()):
+            return {}
+        return {resource: len(self._in_use(resource)) for resource in {e.resource for e in self._entries.values()}}
 
     def free_finished(self) -> None:
         """Free the devices of Pods that are no longer active."""

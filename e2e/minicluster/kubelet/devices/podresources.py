@@ -13,10 +13,11 @@ from typing import Any
 
 import grpc
 
+from hamicommon.model import Object
 from hamicommon.runtime.kubelet_api._proto import podresources_v1_pb2 as api
 from hamicommon.runtime.kubelet_api._proto import podresources_v1_pb2_grpc as api_grpc
 from minicluster.kubelet.devices.manager import DeviceManager
-from minicluster.kubelet.podspec import Object, is_sidecar
+from minicluster.kubelet.podspec import is_sidecar
 
 
 class PodResourcesServer(api_grpc.PodResourcesListerServicer):

@@ -329,7 +329,7 @@ async def _adopted(container: RunningContainer) -> bool:
 
 
 def _change_modes(modes: Iterable[tuple[str, int]], mounts: list[Mount]) -> None:
-    """Set those of *modes*, of paths in the container, whose path is mounted. Another path would be the machine's."""
+    """Set the *modes* of paths in the container that are mounted. Any other path would be the machine's own."""
     mounted = isolation.without_memory(mounts)
     for path, mode in modes:
         host = Path(isolation.map_path(path, mounted))

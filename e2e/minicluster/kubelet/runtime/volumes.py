@@ -8,11 +8,11 @@ Must never change a host path except to create it as its type requires. Neighbou
 from collections.abc import Mapping
 from pathlib import Path
 
+from hamicommon.model import Object
 from minicluster.kubelet.podspec import (
     Container,
     ContainerError,
     Contents,
-    Object,
     containers_by_name,
     field,
     resource_field,

@@ -10,7 +10,8 @@ import contextlib
 import time
 from collections.abc import Awaitable
 
-from minicluster.client import ApiError, Client, Object
+from hamicommon.model import Object
+from minicluster.client import ApiError, Client
 from minicluster.kubelet.status.podstatus import as_time
 
 

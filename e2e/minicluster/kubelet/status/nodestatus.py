@@ -15,11 +15,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from minicluster.client import ApiError, Client, Object
+from hamicommon.model import Object
+from minicluster.client import ApiError, Client
 from minicluster.kubelet.status.podstatus import ADDRESS, as_time
 
 STATUS_SECONDS = 10.0
-"""The interval at which the status is compared with the last written one."""
+"""
+The interval at which the status is compared with the last written one, whatever changes in between.
+
+Source: https://github.com/kubernetes/kubernetes/blob/v1.34.4/pkg/kubelet/kubelet.go (`nodeStatusUpdateFrequency`)
+"""
 REPORT_SECONDS = 300.0
 """The interval at which the status is written without a change."""
 RETRY_SECONDS = 0.5
@@ -66,20 +71,19 @@ class NodeStatus:
         description: NodeDescription,
         resources: Callable[[], tuple[dict[str, int], dict[str, int]]],
         problem: Callable[[], str | None],
+        status_seconds: float = STATUS_SECONDS,
     ) -> None:
         self._client = client
+        self._status_seconds = status_seconds
         self._description = description
         self._resources = resources
         self._problem = problem
-        self._dirty = asyncio.Event()
+        self.allocatable: Mapping[str, str] = {}
+        """As last written. Pods are admitted by it, and not by what has changed since."""
         self._known: set[str] = set()
         """The device resources that the Node has had. A resource that is gone becomes 0."""
         self._ready_since = as_time(time.time())
         self._was_ready: bool | None = None
-
-    def changed(self) -> None:
-        """Compare the status soon."""
-        self._dirty.set()
 
     async def register(self) -> None:
         """Create the Node, or adopt an existing one, and retry until the API server answers."""
@@ -107,7 +111,7 @@ class NodeStatus:
                 return
 
     async def run(self) -> None:
-        """Write the status after changes and at intervals, until cancelled."""
+        """Write the status at intervals if it has changed, until cancelled."""
         written: Object = {}
         written_at = 0.0
         path = f"/api/v1/nodes/{self._description.name}/status"
@@ -120,10 +124,8 @@ class NodeStatus:
                     await asyncio.sleep(RETRY_SECONDS)
                     continue
                 written, written_at = _without_heartbeat(status), time.monotonic()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(STATUS_SECONDS):
-                    await self._dirty.wait()
-            self._dirty.clear()
+                self.allocatable = status["allocatable"]
+            await asyncio.sleep(self._status_seconds)
 
     async def renew_lease(self) -> None:
         """Create and renew the Node's Lease, until cancelled."""

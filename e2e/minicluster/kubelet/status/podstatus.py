@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from minicluster.kubelet.podspec import Container, Object, container_id
+from hamicommon.model import Object
+from minicluster.kubelet.podspec import Container, container_id
 
 ADDRESS = "127.0.0.1"
 """The address of every Node and Pod, because all share this machine's network."""
@@ -112,9 +113,7 @@ def _phase(state: PodState) -> str:
     if state.is_finished:
         is_failed = not all(one.has_succeeded for one in state.apps) or not is_initialized(state)
         return "Failed" if is_failed else "Succeeded"
-    if not is_initialized(state) or all(one.attempt is None for one in state.apps):
-        return "Pending"
-    if any(one.attempt is None for one in state.apps):
+    if not is_initialized(state) or any(one.attempt is None for one in state.apps):
         return "Pending"
     return "Running"
 

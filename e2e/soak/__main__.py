@@ -1,0 +1,117 @@
+"""
+Soak an embedded cluster: load and faults drawn from a seed, and every version judged.
+
+    .venv/bin/python -m soak --minutes 20 --seed 7
+    .venv/bin/python -m soak --planted
+
+A result is in `build/soak/result-<seed>.json`. A failed soak leaves history, logs and faults in `build/soak/<seed>`.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+
+from harness.cluster import ROOT
+from harness.screen import Screen
+from soak.campaign import FOLDER, Outcome, Tell, soak
+from soak.planted import DEFECTS
+from soak.usage import SERVICES
+
+PLANTED_MINUTES = 1.0
+SHOWN = 10
+"""How many problems are printed."""
+
+
+def main() -> int:
+    """Soak, print tables, and return 1 if something was found that should not be, or the other way round."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").strip().splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=20.0, help="how long, 20 by default")
+    parser.add_argument("--seed", type=int, default=int(time.time()), help="of the load and of the faults")
+    parser.add_argument("--planted", action="store_true", help="plant defects and look for them instead")
+    options = parser.parse_args()
+    screen = Screen.of_stdout(is_recorded=False)
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    if options.planted:
+        return _plant(options.seed, screen)
+    outcome = asyncio.run(soak(options.seed, options.minutes, _teller(screen)))
+    _show(outcome, screen)
+    _write(outcome)
+    return 1 if outcome.problems else 0
+
+
+def _teller(screen: Screen) -> Tell:
+    """Return what shows progress: one line that is overwritten on a terminal, and calms alone in a pipe."""
+
+    def tell(text: str) -> None:
+        if sys.stderr.isatty():
+            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+        elif text.startswith("calm") and ":" in text:
+            screen.note(text)
+
+    return tell
+
+
+def _show(outcome: Outcome, screen: Screen) -> None:
+    if sys.stderr.isatty():
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+    screen.heading("Pods and faults")
+    kinds = [(f"Pods: {kind}", count) for kind, count in outcome.pods.most_common()]
+    rejected = [(f"rejected by a kubelet: {reason}", count) for reason, count in outcome.rejected.most_common()]
+    faults = [(f"fault: {kind}", count) for kind, count in outcome.faults.most_common()]
+    exits = [(f"ended by itself: {how}", count) for how, count in outcome.exits.most_common()]
+    rows = [*kinds, *rejected, *faults, *exits]
+    screen.table(("", ">number"), ((name, str(count)) for name, count in rows))
+    if outcome.calms and outcome.calms[-1].usage:
+        screen.heading("First and last calm")
+        screen.table(("", ">first", ">last"), _measured(outcome))
+    print(
+        f"\nseed {outcome.seed}: {outcome.pods.total()} Pods, {outcome.ran} ran, {outcome.faults.total()} faults, "
+        f"{len(outcome.calms)} calms, {outcome.versions} events judged, {outcome.gaps} gaps, "
+        f"{len(outcome.problems)} problems, in {outcome.minutes:.1f} minutes"
+    )
+    for problem in outcome.problems[:SHOWN]:
+        print(f"    {problem}")
+    if outcome.folder is not None:
+        place = outcome.folder.relative_to(ROOT)
+        print(f"judge it again, in e2e: .venv/bin/python -m harness.history ../{place}/history.jsonl")
+        print(f"the same Pods and faults: tox -e soak -- --seed {outcome.seed}")
+
+
+def _measured(outcome: Outcome) -> Iterator[tuple[str, str, str]]:
+    first, last = outcome.calms[0], outcome.calms[-1]
+    for part in (*SERVICES, *sorted(last.usage.keys() - set(SERVICES))):
+        before, after = first.usage[part], last.usage[part]
+        yield f"{part}: memory, MiB", f"{before.memory_mib:.0f}", f"{after.memory_mib:.0f}"
+        yield f"{part}: descriptors", str(before.descriptors), str(after.descriptors)
+        yield f"{part}: threads", str(before.threads), str(after.threads)
+    yield "writes of the services per Pod", f"{first.writes_per_pod:.1f}", f"{last.writes_per_pod:.1f}"
+    yield "filter: 99 % within, ms", f"{1000 * first.filter_p99_seconds:g}", f"{1000 * last.filter_p99_seconds:g}"
+    yield "seconds until nothing was owed", f"{first.seconds:.0f}", f"{last.seconds:.0f}"
+
+
+def _write(outcome: Outcome) -> None:
+    calms = [asdict(calm) for calm in outcome.calms]
+    text = json.dumps({**vars(outcome), "calms": calms, "folder": str(outcome.folder or "")}, indent=1)
+    (FOLDER / f"result-{outcome.seed}.json").write_text(text + "\n")
+
+
+def _plant(seed: int, screen: Screen) -> int:
+    """Plant all defects, each in another service, and look for the signs of each."""
+    outcome = asyncio.run(soak(seed, PLANTED_MINUTES, _teller(screen), DEFECTS))
+    missed = 0
+    for name, defect in DEFECTS.items():
+        found = next((each for each in outcome.problems if each.startswith(defect.signs)), None)
+        missed += found is None
+        print(
+            f"{name:<40} {f'found: {found}' if found else f'NOT FOUND among {len(outcome.problems)} problems'}",
+            flush=True,
+        )
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

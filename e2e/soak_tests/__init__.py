@@ -1,0 +1,3 @@
+"""
+Tests of the draws and of the bounds of the soak.
+"""
