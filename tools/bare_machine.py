@@ -1,5 +1,5 @@
 """
-Run a check in a fresh clone on a bare Debian, where no package, cache or image of an earlier run is.
+Run a check in a fresh clone on a bare Debian, without any package, cache or image of an earlier run.
 
     tools/bare_machine.py [--keep] CHECK        demo, test or e2e-real
 

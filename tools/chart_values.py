@@ -21,10 +21,10 @@ from typing import Any
 
 import yaml
 
-from hamicommon.config import DeviceConfig, load_device_config
-from hamicommon.config_schema import Key
-from hamicommon.vendor import Section, Vendor
-from hamicommon.vendors import descriptions
+from hamicommon.config.device_config import DeviceConfig, load_device_config
+from hamicommon.vendors import descriptions, nvidia
+from hamicommon.vendors.description import Section, Vendor
+from hamicommon.wire.go.yaml_reader import Key
 
 ROOT = Path(__file__).parent.parent
 CHART = ROOT / "charts/hami"
@@ -76,7 +76,7 @@ def generated() -> dict[Path, str]:
     defaults = {path: at(values, path) for path in sorted(compared)}
     return {
         CHART / "values.yaml": values_text,
-        CHART / "vendors.json": json.dumps({"allocatedKeys": allocated_keys()}, indent=1) + "\n",
+        CHART / "vendors.json": json.dumps(annotation_keys(), indent=1) + "\n",
         CHART / "values.schema.json": json.dumps(whole, indent=1, ensure_ascii=False) + "\n",
         CHART / "alias-defaults.json": json.dumps(defaults, indent=1) + "\n",
         ROOT / "docs/values.md": document(own, aliases),
@@ -108,9 +108,13 @@ def chart_section(section: Section[Any]) -> Json:
     }
 
 
-def allocated_keys() -> list[str]:
-    """Return the annotations with grants of every vendor whose keys are fixed."""
-    return sorted(vendor.allocated_key for vendor in DeviceConfig().vendors())
+def annotation_keys() -> dict[str, list[str]]:
+    """Return the annotations with grants of every vendor whose keys are fixed, and those of our device plugin."""
+    return {
+        "allocatedKeys": sorted(vendor.allocated_key for vendor in DeviceConfig().vendors()),
+        "pluginPodKeys": sorted(nvidia.PLUGIN_POD_KEYS),
+        "pluginNodeKeys": sorted(nvidia.PLUGIN_NODE_KEYS),
+    }
 
 
 def add_sections(properties: Json, parts: Json) -> None:

@@ -29,8 +29,7 @@ from image.base import BUILD, RUNTIME, make_python_image, python_image
 from image.build import build
 from image.buildah import Buildah, BuildError, last_step
 from image.catalogue import ARCHES, DOCKERFILES, OUR_ARCH, Wanted, bases, wanted
-from image.go_settings import go_options
-from image.pip_settings import pip_options
+from image.settings import go_options, pip_options
 from image.store import Built, Store
 from publish.kube_scheduler import REPOSITORY, VersionError, built_version, cluster_version, plain
 from publish.kube_scheduler import make as make_kube_scheduler

@@ -14,7 +14,7 @@ DEV = REQUIREMENTS / "dev.in"
 
 
 def our_names() -> list[str]:
-    """Return the names of the packages of this repository; no lock holds them, for no index does."""
+    """Return the names of the packages of this repository; no lock has them, because no index does."""
     return [tomllib.loads((ROOT / package / "pyproject.toml").read_text())["project"]["name"] for package in PACKAGES]
 
 

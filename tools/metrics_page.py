@@ -18,7 +18,7 @@ from hami_device_plugin.metrics import Metrics
 from hami_monitor.decide.observation import Observation
 from hami_monitor.metrics.collector import MonitorCollector
 from hami_monitor.metrics.status import MonitorStatus
-from hami_scheduler.serve.listen.metrics import ClusterCollector, Observed, Problems, Refused, Verbs, woken_pods
+from hami_scheduler.serve.listen.metrics import ClusterCollector, Counters, Observed, verb_times
 from hami_scheduler.state.cluster import Cluster
 from hami_webhook.adapters.http import AdmissionMetrics
 from hami_webhook.adapters.kube import left_out_gauge, unapplied_gauge
@@ -37,6 +37,8 @@ compressed for a client that accepts gzip. Names that begin with `hami_` and the
 `hami_share_` or `hami_namespace_` are ours, in base units. A `_ratio` of theirs is 0 to 1. The other names are HAMi's,
 byte for byte. They carry `zone="vGPU"`, and a `_ratio` of theirs is in percent. Each service also has Prometheus'
 `process_…` of itself: processor time, memory, open files and start.
+
+A client address gets one answer a second. [SECURITY.md](../SECURITY.md#who-sees-what) says what a scrape shows to whom.
 
 ## How many series
 
@@ -87,10 +89,8 @@ def monitor(_device_config: DeviceConfigFile) -> CollectorRegistry:
 def scheduler(device_config: DeviceConfigFile) -> CollectorRegistry:
     """Return the registry of the scheduler."""
     registry = CollectorRegistry()
-    Verbs(registry)
-    Refused(registry)
-    Problems(registry)
-    woken_pods(registry)
+    verb_times(registry)
+    Counters(registry)
     ApiMetrics(registry, "hami_scheduler")
     registry.register(device_config)
     observed, cluster = Observed(dict, lambda: 0), Cluster((), lambda *_: None)

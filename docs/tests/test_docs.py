@@ -105,6 +105,26 @@ def test_each_resource_and_annotation_of_a_pod_is_explained() -> None:
     assert_all_known(sorted((resources | annotations) - set(read_page(DOCS / "use.md").spans)))
 
 
+def test_each_key_that_is_read_has_a_writer_on_record() -> None:
+    """SECURITY.md says who writes each annotation and label of the contract; `use.md` has the wishes of authors."""
+    of_nvidia = nvidia.vendor(nvidia.NvidiaConfig())
+    in_wire = {text for name, text in vars(keys).items() if name.isupper() and isinstance(text, str) and "/" in text}
+    wishes = {*of_nvidia.author_annotations, *keys.AUTHOR_KEYS} - {keys.ENFORCEMENT}
+    said = {span.partition("=")[0] for span in read_page(ROOT / "SECURITY.md").spans}
+
+    assert_all_known(sorted((in_wire | set(of_nvidia.annotations) | set(nvidia.PLUGIN_NODE_KEYS)) - wishes - said))
+
+
+def test_each_thing_that_is_read_has_a_test_of_who_may_write_it() -> None:
+    """Each row of SECURITY.md's table links a test or the table of drills, unless it says that nobody enforces it."""
+    section = (ROOT / "SECURITY.md").read_text().partition("## Who writes what is read")[2].partition("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("|")][2:]
+    tested = re.compile(r"\]\((e2e/(promises|drills)/[\w/]+\.py|#can-a-program-leave-its-share)\)")
+
+    assert len(rows) > 15
+    assert_all_known([row for row in rows if not row.endswith("| nobody |") and not tested.search(row)])
+
+
 @each_page
 def test_every_reason_is_given_by_a_service(page: Page) -> None:
     """Reason codes, Event reasons and alerts exist."""

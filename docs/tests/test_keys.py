@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from hamicommon.config import SECTIONS, load_device_config
-from hamicommon.config_schema import Key
+from hamicommon.config.device_config import SECTIONS, load_device_config
 from hamicommon.runtime.program import hami_flags
+from hamicommon.wire.go.yaml_reader import Key
 
 from .sources import PYTHON
 
