@@ -6,8 +6,7 @@ Run the targets: a fixed number of inputs each, or for as long as one likes.
     python -m fuzz --target pod                  one of them
     python -m fuzz --target pod --replay FILE    what a finding does
 
-Each target has a folder below `build/fuzz`, with its log, what it has kept, and the inputs of findings. The results are
-in `build/fuzz/results.json`.
+Each target has a folder below `build/fuzz`, with its log, what it has kept, and the inputs of findings.
 """
 
 import argparse
@@ -20,8 +19,8 @@ from typing import Final
 
 from fuzz import native, results, targets
 from fuzz.results import Result
-from fuzz.run import OUTPUT, replay, run
-from fuzz.targets.forms import ROOT
+from fuzz.run import replay, run
+from testbed.campaigns import record
 from testbed.debian import PackageError
 
 NO_ATHERIS: Final = "this Python and machine have no wheel of atheris; `tox -e fuzz` installs it where there is one"
@@ -39,7 +38,10 @@ def main() -> int:
     found = [run(name, asked.seed, seconds) for name in running]
     found += [Result(name, asked.seed, 0.0, skipped=reason) for name, reason in skipped.items()]
     print(f"\n{results.table(found)}")
-    results.write(OUTPUT / "results.json", _commit(), found)
+    done = [result for result in found if not result.skipped]
+    amounts = {"inputs": sum(result.inputs for result in done), "targets": len(done)}
+    problems = [f"{result.target}: {finding.problem}" for result in done for finding in result.findings]
+    record("fuzz", asked.seed, sum(result.seconds for result in done) / 60, amounts, problems)
     return 1 if any(result.findings for result in found) else 0
 
 
@@ -70,11 +72,6 @@ def _unavailable(names: Iterable[str]) -> dict[str, str]:
         except PackageError as error:
             reasons |= dict.fromkeys(wanted, str(error).splitlines()[0])
     return reasons
-
-
-def _commit() -> str:
-    done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
-    return done.stdout.strip()
 
 
 if __name__ == "__main__":

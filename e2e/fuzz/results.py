@@ -1,12 +1,10 @@
 """
-What a run of a target has shown: read from libFuzzer's log, printed as a table, and written for a page.
+What a run of a target has shown: read from libFuzzer's log, printed as a table.
 """
 
-import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Final
 
 _STATUS: Final = re.compile(r"#(\d+)\s+[A-Z]\w*\s+cov: (\d+) ft: (\d+)")
@@ -106,8 +104,3 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
         ).rstrip()
         for cells in (zip(row, widths, strict=True) for row in rows)
     ]
-
-
-def write(path: Path, commit: str, results: Iterable[Result]) -> None:
-    """Write *results* of the tree at *commit* as JSON."""
-    path.write_text(json.dumps({"commit": commit, "targets": [asdict(result) for result in results]}, indent=1) + "\n")

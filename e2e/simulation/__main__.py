@@ -7,7 +7,6 @@ Simulate leader changes until enough have passed, and say what was found.
 """
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -22,6 +21,7 @@ import structlog
 from harness.cluster import ROOT
 from simulation.planted import DEFECTS
 from simulation.story import Outcome, simulate
+from testbed.campaigns import record
 
 ROUNDS = 3
 FOLDER = ROOT / "build/simulation"
@@ -70,18 +70,22 @@ def _story(seed: int, defect: str | None = None) -> Outcome:
 
 def _campaign(options: argparse.Namespace) -> int:
     """Simulate until the wanted number is reached."""
-    began, changes, bound, faults, bad = time.monotonic(), 0, 0, Counter[str](), 0
-    stories = 0
+    began, changes, bound, faults, stories = time.monotonic(), 0, 0, Counter[str](), 0
+    problems: list[str] = []
     for outcome in _outcomes(options):
         stories += 1
         changes += outcome.leader_changes
         bound += outcome.bound
         faults += outcome.faults
         if outcome.problems:
-            bad += 1
+            problems.append(f"seed {outcome.seed}: {outcome.problems[0]}")
             _show(outcome)
         if sys.stderr.isatty():
-            print(f"\r{changes} leader changes in {stories} stories, {bad} with problems", end="", file=sys.stderr)
+            print(
+                f"\r{changes} leader changes in {stories} stories, {len(problems)} with problems",
+                end="",
+                file=sys.stderr,
+            )
         if options.stories is None and changes >= options.changes:
             break
     if sys.stderr.isatty():
@@ -91,19 +95,11 @@ def _campaign(options: argparse.Namespace) -> int:
         print(f"{number:>9}  {name}")
     print(
         f"{changes} leader changes, {bound} Pods bound, {faults.total()} faults in {stories} stories "
-        f"from seed {options.seed} on: {bad} with problems, in {seconds:.0f} s"
+        f"from seed {options.seed} on: {len(problems)} with problems, in {seconds:.0f} s"
     )
-    result = {
-        "seed": options.seed,
-        "stories": stories,
-        "changes": changes,
-        "bound": bound,
-        "faults": faults,
-        "bad": bad,
-    }
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    (FOLDER / "result.json").write_text(json.dumps({**result, "seconds": round(seconds)}) + "\n")
-    return 1 if bad else 0
+    amounts = {"leader changes": changes, "stories": stories, "Pods bound": bound, "faults": faults.total()}
+    record("simulation", options.seed, seconds / 60, amounts, problems)
+    return 1 if problems else 0
 
 
 def _outcomes(options: argparse.Namespace, defect: str | None = None) -> Iterator[Outcome]:

@@ -2,7 +2,6 @@
 The simulation finds defects, tells the same story of the same seed, and finds none in the scheduler as it is.
 """
 
-import json
 import os
 import subprocess
 import sys
@@ -12,6 +11,7 @@ import pytest
 from harness.cluster import ROOT
 from simulation.planted import DEFECTS
 from simulation.story import simulate
+from testbed.campaigns import FOLDER, read
 
 COMMAND = [sys.executable, "-m", "simulation"]
 
@@ -26,9 +26,9 @@ def test_leader_changes_under_faults_break_no_rule() -> None:
     done = ran("--stories", "8", "--seed", "1", "--processes", "2")
 
     assert 0 == done.returncode, done.stdout + done.stderr
-    result = json.loads((ROOT / "build/simulation/result.json").read_text())
-    assert result["changes"] > 50
-    assert result["bound"] > 500
+    result = read((FOLDER / "simulation-1.json").read_text())
+    assert result.amounts["leader changes"] > 50
+    assert result.amounts["Pods bound"] > 500
 
 
 def test_same_seed_tells_the_same_story() -> None:

@@ -4,22 +4,21 @@ Soak an embedded cluster: load and faults drawn from a seed, and every version j
     .venv/bin/python -m soak --minutes 20 --seed 7
     .venv/bin/python -m soak --planted
 
-A result is in `build/soak/result-<seed>.json`. A failed soak leaves history, logs and faults in `build/soak/<seed>`.
+A failed soak leaves history, logs and faults in `build/soak/<seed>`.
 """
 
 import argparse
 import asyncio
-import json
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
 
 from harness.cluster import ROOT
 from harness.screen import Screen
 from soak.campaign import FOLDER, Outcome, Tell, soak
 from soak.planted import DEFECTS
 from soak.usage import SERVICES
+from testbed.campaigns import record
 
 PLANTED_MINUTES = 1.0
 SHOWN = 10
@@ -39,7 +38,7 @@ def main() -> int:
         return _plant(options.seed, screen)
     outcome = asyncio.run(soak(options.seed, options.minutes, _teller(screen)))
     _show(outcome, screen)
-    _write(outcome)
+    _record(outcome)
     return 1 if outcome.problems else 0
 
 
@@ -65,8 +64,8 @@ def _show(outcome: Outcome, screen: Screen) -> None:
     exits = [(f"ended by itself: {how}", count) for how, count in outcome.exits.most_common()]
     rows = [*kinds, *rejected, *faults, *exits]
     screen.table(("", ">number"), ((name, str(count)) for name, count in rows))
-    if outcome.calms and outcome.calms[-1].usage:
-        screen.heading("First and last calm")
+    if outcome.usage:
+        screen.heading("First calm and end")
         screen.table(("", ">first", ">last"), _measured(outcome))
     print(
         f"\nseed {outcome.seed}: {outcome.pods.total()} Pods, {outcome.ran} ran, {outcome.faults.total()} faults, "
@@ -83,8 +82,8 @@ def _show(outcome: Outcome, screen: Screen) -> None:
 
 def _measured(outcome: Outcome) -> Iterator[tuple[str, str, str]]:
     first, last = outcome.calms[0], outcome.calms[-1]
-    for part in (*SERVICES, *sorted(last.usage.keys() - set(SERVICES))):
-        before, after = first.usage[part], last.usage[part]
+    for part in (*SERVICES, *sorted(outcome.usage.keys() - set(SERVICES))):
+        before, after = first.usage[part], outcome.usage[part]
         yield f"{part}: memory, MiB", f"{before.memory_mib:.0f}", f"{after.memory_mib:.0f}"
         yield f"{part}: descriptors", str(before.descriptors), str(after.descriptors)
         yield f"{part}: threads", str(before.threads), str(after.threads)
@@ -93,10 +92,14 @@ def _measured(outcome: Outcome) -> Iterator[tuple[str, str, str]]:
     yield "seconds until nothing was owed", f"{first.seconds:.0f}", f"{last.seconds:.0f}"
 
 
-def _write(outcome: Outcome) -> None:
-    calms = [asdict(calm) for calm in outcome.calms]
-    text = json.dumps({**vars(outcome), "calms": calms, "folder": str(outcome.folder or "")}, indent=1)
-    (FOLDER / f"result-{outcome.seed}.json").write_text(text + "\n")
+def _record(outcome: Outcome) -> None:
+    amounts = {
+        "Pods": outcome.pods.total(),
+        "faults": outcome.faults.total(),
+        "calms": len(outcome.calms),
+        "events judged": outcome.versions,
+    }
+    record("soak", outcome.seed, outcome.minutes, amounts, outcome.problems)
 
 
 def _plant(seed: int, screen: Screen) -> int:

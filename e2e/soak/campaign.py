@@ -11,6 +11,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,15 +23,17 @@ from soak.cluster import SoakCluster, part_of
 from soak.faults import Faults, draw_round
 from soak.load import Load
 from soak.planted import Defect
-from soak.usage import MORE_WRITES, P99_SECONDS, growths
+from soak.usage import MORE_WRITES, P99_SECONDS, Usage, growths, measure
 from testbed.folders import short_folder
-from testbed.waiting import NotInTimeError
+from testbed.waiting import NotInTimeError, eventually
 
 FOLDER = ROOT / "build/soak"
 ROUND_SECONDS = 60.0
 """How long things go wrong in a round."""
 WARM_UP_SECONDS = 20.0
 """How long the load runs before the first calm, with which the others are compared."""
+IDLE_SECONDS = 100.0
+"""How long a connection may stay open that nobody uses."""
 JUDGE_SECONDS = 5.0
 """How often the history is judged while things go wrong."""
 
@@ -51,6 +54,8 @@ class Outcome:
     faults: Counter[str] = field(default_factory=Counter)
     exits: Counter[str] = field(default_factory=Counter)
     calms: list[Calm] = field(default_factory=list)
+    usage: dict[str, Usage] = field(default_factory=dict)
+    """At the end; empty if there was no calm to compare with."""
     versions: int = 0
     """How many events the judge replayed."""
     gaps: int = 0
@@ -74,7 +79,7 @@ async def soak(seed: int, minutes: float, tell: Tell, defects: Mapping[str, Defe
             loading = group.create_task(load.run())
             await _rounds(cluster, load, faults, outcome, time.monotonic() + 60 * minutes, tell)
             loading.cancel()
-        _compare(outcome)
+            await _compare(cluster, outcome)
     except NotInTimeError as error:
         outcome.problems.append(f"not in time: {error}")
     finally:
@@ -127,12 +132,19 @@ async def _calm(cluster: SoakCluster, load: Load, outcome: Outcome, tell: Tell) 
     tell(f"calm {name}: at rest after {calm.seconds:.0f} s, {len(outcome.problems)} problems")
 
 
-def _compare(outcome: Outcome) -> None:
-    """Compare the last calm with the first."""
+async def _compare(cluster: SoakCluster, outcome: Outcome) -> None:
+    """Compare the last calm with the first. Connections that nobody uses any more have time to end before."""
     first, last = outcome.calms[0], outcome.calms[-1]
     if not first.usage or not last.usage:
         return
-    outcome.problems += growths(first.usage, last.usage)
+
+    async def is_flat() -> bool:
+        outcome.usage = measure(cluster)
+        return not list(growths(first.usage, outcome.usage))
+
+    with suppress(NotInTimeError):
+        await eventually(is_flat, "connections end", IDLE_SECONDS)
+    outcome.problems += growths(first.usage, outcome.usage)
     if last.writes_per_pod > first.writes_per_pod + MORE_WRITES:
         outcome.problems.append(f"grows: writes per Pod from {first.writes_per_pod} to {last.writes_per_pod}")
     if last.filter_p99_seconds > P99_SECONDS:

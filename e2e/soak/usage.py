@@ -16,7 +16,7 @@ from soak.cluster import SoakCluster, part_of
 SERVICES = ("webhook", "scheduler", "plugin", "monitor")
 """The parts that are judged. The others are the embedded cluster's, and only shown."""
 MEMORY_FACTOR, MEMORY_MIB = 1.3, 30.0
-MORE_DESCRIPTORS, MORE_THREADS = 40, 12
+MORE_DESCRIPTORS, MORE_THREADS = 20, 12
 MORE_WRITES = 6.0
 """How much more the last calm may have than the first: this factor and so many MiB, and so many of the others."""
 P99_SECONDS = 2.5

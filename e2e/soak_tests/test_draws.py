@@ -42,8 +42,8 @@ def test_every_kind_of_fault_is_drawn() -> None:
 @pytest.mark.parametrize(
     ("last", "grows"),
     [
-        (Usage(159.0, 60, 20), []),
-        (Usage(161.0, 61, 21), ["memory", "descriptors", "threads"]),
+        (Usage(159.0, 40, 20), []),
+        (Usage(161.0, 41, 21), ["memory", "descriptors", "threads"]),
     ],
     ids=["within the bounds", "beyond them"],
 )

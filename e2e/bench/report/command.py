@@ -27,7 +27,7 @@ def tell(given: argparse.Namespace, script: str, figures: Any, tables: str) -> N
     """Print *figures* or *tables*, and write *tables* between the marks of *script*, as the flags *given* say."""
     print(json.dumps(figures, indent=2) if given.json else tables)
     if given.write:
-        given.write.write_text(replaced(given.write.read_text(), tables, script))
+        given.write.write_text(replaced(given.write.read_text(), tables, f"e2e/bench/{script}.py"))
 
 
 def progress(text: str) -> None:

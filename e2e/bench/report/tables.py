@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from bench.load.handover import Handover
 from bench.record.measurement import Load, Run
 
-BEGIN = "<!-- measured: e2e/bench/{script}.py writes what follows -->"
+BEGIN = "<!-- measured: {command} writes what follows -->"
 END = "<!-- end of what was measured -->"
 _RUNS_A_ROUND = 2
 """The runs of each compared case in a round, with each load."""
@@ -42,9 +42,9 @@ def page(runs: Runs, handover: Handover, ours: str, beside: str) -> str:
     return "\n\n".join([_circumstances(runs), *sections])
 
 
-def replaced(text: str, tables: str, script: str) -> str:
-    """Return *text* with *tables* between the marks of *script*. Raises: ValueError if a mark is missing."""
-    mark = BEGIN.format(script=script)
+def replaced(text: str, tables: str, command: str) -> str:
+    """Return *text* with *tables* between the marks of *command*. Raises: ValueError if a mark is missing."""
+    mark = BEGIN.format(command=command)
     before, begin, rest = text.partition(mark)
     _, end, after = rest.partition(END)
     if not begin or not end:
@@ -161,13 +161,18 @@ def _median(values: Sequence[float | None], digits: int) -> str:
     return f"{statistics.median(known):.{digits}f}" if known else "-"
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table. The first column is left-aligned, all others are right-aligned."""
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], texts: int = 1) -> str:
+    """Return a table. The first columns, as many as *texts*, are left-aligned, all others are right-aligned."""
     widths = [max(len(cell) for cell in column) for column in zip(head, *rows, strict=True)]
 
     def line(cells: Sequence[str]) -> str:
-        first, *rest = zip(cells, widths, strict=True)
-        return f"| {first[0]:<{first[1]}} | " + " | ".join(f"{cell:>{width}}" for cell, width in rest) + " |"
+        aligned = (
+            f"{cell:<{width}}" if place < texts else f"{cell:>{width}}"
+            for place, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        )
+        return f"| {' | '.join(aligned)} |"
 
-    ruler = f"|{'-' * (widths[0] + 2)}|" + "".join(f"{'-' * (width + 1)}:|" for width in widths[1:])
-    return "\n".join([line(head), ruler, *map(line, rows)])
+    ruler = "".join(
+        f"|{'-' * (width + 2)}" if place < texts else f"|{'-' * (width + 1)}:" for place, width in enumerate(widths)
+    )
+    return "\n".join([line(head), f"{ruler}|", *map(line, rows)])

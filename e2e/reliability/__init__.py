@@ -1,0 +1,3 @@
+"""
+The page of reliability: what the campaigns did, for how long, from which seeds, and what they found.
+"""
