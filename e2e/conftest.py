@@ -105,10 +105,10 @@ async def real_cluster(request: pytest.FixtureRequest) -> AsyncIterator["RealClu
     if request.config.getoption("--cluster") != "real":
         yield None
         return
-    from harness.clusters import real  # imported here, because only the real cluster needs its dependencies
+    from harness.clusters.real import RealCluster  # imported here, because only the real cluster needs its dependencies
 
     minor, is_kept = request.config.getoption("--kubernetes"), request.config.getoption("--keep")
-    async with real.running(minor, TWO_NODES, is_kept=is_kept) as cluster:
+    async with RealCluster.running(minor, TWO_NODES, is_kept=is_kept) as cluster:
         yield cluster
 
 

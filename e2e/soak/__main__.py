@@ -1,7 +1,8 @@
 """
-Soak an embedded cluster: load and faults drawn from a seed, and every version judged.
+Soak a cluster: load and faults drawn from a seed, and every version judged.
 
     .venv/bin/python -m soak --minutes 20 --seed 7
+    .venv/bin/python -m soak --minutes 20 --cluster real
     .venv/bin/python -m soak --planted
 
 A failed soak leaves history, logs and faults in `build/soak/<seed>`.
@@ -11,15 +12,17 @@ import argparse
 import asyncio
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from harness.cluster import ROOT
 from harness.screen import Screen
-from soak.campaign import FOLDER, Outcome, Tell, soak
+from soak import embedded, real
+from soak.campaign import FOLDER, Outcome, Running, Tell, soak
 from soak.planted import DEFECTS
 from soak.usage import SERVICES
 from testbed.campaigns import record
 
+CLUSTERS: Mapping[str, Running] = {"embedded": embedded.running, "real": real.running}
 PLANTED_MINUTES = 1.0
 SHOWN = 10
 """How many problems are printed."""
@@ -30,15 +33,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").strip().splitlines()[0])
     parser.add_argument("--minutes", type=float, default=20.0, help="how long, 20 by default")
     parser.add_argument("--seed", type=int, default=int(time.time()), help="of the load and of the faults")
+    parser.add_argument("--cluster", choices=list(CLUSTERS), default="embedded")
     parser.add_argument("--planted", action="store_true", help="plant defects and look for them instead")
     options = parser.parse_args()
     screen = Screen.of_stdout(is_recorded=False)
     FOLDER.mkdir(parents=True, exist_ok=True)
     if options.planted:
         return _plant(options.seed, screen)
-    outcome = asyncio.run(soak(options.seed, options.minutes, _teller(screen)))
+    outcome = asyncio.run(soak(CLUSTERS[options.cluster], options.seed, options.minutes, _teller(screen)))
     _show(outcome, screen)
-    _record(outcome)
+    _record(outcome, "soak" if options.cluster == "embedded" else "soak-real")
     return 1 if outcome.problems else 0
 
 
@@ -92,19 +96,19 @@ def _measured(outcome: Outcome) -> Iterator[tuple[str, str, str]]:
     yield "seconds until nothing was owed", f"{first.seconds:.0f}", f"{last.seconds:.0f}"
 
 
-def _record(outcome: Outcome) -> None:
+def _record(outcome: Outcome, campaign: str) -> None:
     amounts = {
         "Pods": outcome.pods.total(),
         "faults": outcome.faults.total(),
         "calms": len(outcome.calms),
         "events judged": outcome.versions,
     }
-    record("soak", outcome.seed, outcome.minutes, amounts, outcome.problems)
+    record(campaign, outcome.seed, outcome.minutes, amounts, outcome.problems)
 
 
 def _plant(seed: int, screen: Screen) -> int:
     """Plant all defects, each in another service, and look for the signs of each."""
-    outcome = asyncio.run(soak(seed, PLANTED_MINUTES, _teller(screen), DEFECTS))
+    outcome = asyncio.run(soak(embedded.running, seed, PLANTED_MINUTES, _teller(screen), DEFECTS))
     missed = 0
     for name, defect in DEFECTS.items():
         found = next((each for each in outcome.problems if each.startswith(defect.signs)), None)

@@ -57,7 +57,7 @@ async def rest(cluster: SoakCluster, name: str) -> Calm:
     writes_per_pod = await _probe(cluster, name, problems)
     problems += await _problems(cluster, time.time(), says_why=True)
     text = await cluster.metrics("scheduler")
-    return Calm(problems, seconds, measure(cluster), writes_per_pod, filter_p99_seconds(text))
+    return Calm(problems, seconds, await measure(cluster), writes_per_pod, filter_p99_seconds(text))
 
 
 async def safety_findings(cluster: SoakCluster) -> list[str]:

@@ -11,20 +11,19 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness import evidence
 from harness.cluster import ROOT
-from minicluster.kubelet.runtime.containers import kill_all
 from soak.calm import Calm, rest, safety_findings
 from soak.cluster import SoakCluster, part_of
+from soak.embedded import EmbeddedSoakCluster
 from soak.faults import Faults, draw_round
 from soak.load import Load
 from soak.planted import Defect
 from soak.usage import MORE_WRITES, P99_SECONDS, Usage, growths, measure
-from testbed.folders import short_folder
 from testbed.waiting import NotInTimeError, eventually
 
 FOLDER = ROOT / "build/soak"
@@ -65,31 +64,32 @@ class Outcome:
     """History, logs and faults, if there are problems."""
 
 
-async def soak(seed: int, minutes: float, tell: Tell, defects: Mapping[str, Defect] | None = None) -> Outcome:
+Running = Callable[[Tell], AbstractAsyncContextManager[SoakCluster]]
+"""Runs a cluster during a block, and tells its steps."""
+
+
+async def soak(
+    running: Running, seed: int, minutes: float, tell: Tell, defects: Mapping[str, Defect] | None = None
+) -> Outcome:
     """Soak a cluster for *minutes*, and at least for one round, with *defects* in its services."""
     begin = time.monotonic()
-    outcome, folder = Outcome(seed), short_folder()
-    cluster = SoakCluster(folder)
-    load, faults = Load(cluster, seed), Faults(cluster)
-    try:
-        await cluster.start(lambda part: tell(f"start: {part}"))
-        _plant(cluster, defects or {})
-        await load.prepare()
-        async with cluster.kept(), asyncio.TaskGroup() as group:
-            loading = group.create_task(load.run())
-            await _rounds(cluster, load, faults, outcome, time.monotonic() + 60 * minutes, tell)
-            loading.cancel()
-            await _compare(cluster, outcome)
-    except NotInTimeError as error:
-        outcome.problems.append(f"not in time: {error}")
-    finally:
-        _collect(outcome, cluster, load, faults)
-        await cluster.stop()
-        for node in cluster.nodes:
-            kill_all(folder / node.name)
-        outcome.minutes = (time.monotonic() - begin) / 60
-        _keep(outcome, cluster, faults)
-        shutil.rmtree(folder, ignore_errors=True)
+    outcome = Outcome(seed)
+    async with running(lambda step: tell(f"start: {step}")) as cluster:
+        load, faults = Load(cluster, seed), Faults(cluster)
+        try:
+            await _plant(cluster, defects or {})
+            await load.prepare()
+            async with cluster.kept(), asyncio.TaskGroup() as group:
+                loading = group.create_task(load.run())
+                await _rounds(cluster, load, faults, outcome, time.monotonic() + 60 * minutes, tell)
+                loading.cancel()
+                await _compare(cluster, outcome)
+        except NotInTimeError as error:
+            outcome.problems.append(f"not in time: {error}")
+        finally:
+            _collect(outcome, cluster, load, faults)
+            outcome.minutes = (time.monotonic() - begin) / 60
+            _keep(outcome, cluster, faults)
     return outcome
 
 
@@ -102,7 +102,7 @@ async def _rounds(cluster: SoakCluster, load: Load, faults: Faults, outcome: Out
     while number == 0 or (not outcome.problems and time.monotonic() + ROUND_SECONDS < until):
         number += 1
         load.go_on()
-        drawn = draw_round(outcome.seed, number, ROUND_SECONDS)
+        drawn = draw_round(cluster.site, outcome.seed, number, ROUND_SECONDS)
         faults.log.append(f"round {number}")
         tell(f"round {number}: {len(drawn)} faults in {ROUND_SECONDS:g} s")
         judging = asyncio.create_task(_judge(cluster, number, load, tell))
@@ -139,7 +139,7 @@ async def _compare(cluster: SoakCluster, outcome: Outcome) -> None:
         return
 
     async def is_flat() -> bool:
-        outcome.usage = measure(cluster)
+        outcome.usage = await measure(cluster)
         return not list(growths(first.usage, outcome.usage))
 
     with suppress(NotInTimeError):
@@ -171,11 +171,12 @@ def _keep(outcome: Outcome, cluster: SoakCluster, faults: Faults) -> None:
         history.unlink(missing_ok=True)
 
 
-def _plant(cluster: SoakCluster, defects: Mapping[str, Defect]) -> None:
+async def _plant(cluster: SoakCluster, defects: Mapping[str, Defect]) -> None:
     """Let the keeper start the services of *defects* again with them."""
     for defect, found in defects.items():
+        assert isinstance(cluster, EmbeddedSoakCluster)
         for name, process in cluster.processes.items():
             if part_of(name) == found.part:
                 usual = process.argv[1:] if process.argv[0] == sys.executable else process.argv
                 process.argv = (sys.executable, "-m", "soak.planted", defect, *usual)
-                cluster.end(name, signal.SIGKILL)
+                await cluster.end(name, signal.SIGKILL)

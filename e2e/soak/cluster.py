@@ -1,196 +1,98 @@
 """
-The cluster of a soak: eight Nodes of mixed kinds, two replicas of the scheduler, and a keeper.
+What a soak needs of a cluster, embedded or real: its parts as processes, and a keeper.
 
-The keeper starts again what has ended, as a kubelet and a service manager do. Neighbour: `faults` ends it.
+The keeper starts again what has ended, as a kubelet and a service manager do. Neighbours: `embedded` and `real` are the
+clusters, `faults` ends their parts.
 """
 
-import asyncio
-import json
+import os
 import random
 import signal
-import time
+from abc import abstractmethod
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from pathlib import Path
+from collections.abc import Iterable
+from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import dataclass
 
 from hamicommon.model import Object
-from harness.cluster import Settings
-from harness.clusters import embedded
-from harness.clusters.embedded import EmbeddedCluster
-from testbed import configmaps
-from testbed.hardware import CGROUPS, FIRST_DRIVER_WITH_LIMITS, FakeDriver, FakeNode
-from testbed.native_cdi import write_driver
-from testbed.waiting import NotInTimeError
+from harness.cluster import Cluster
+from testbed.hardware import FakeDriver, FakeNode
 
-A100, T4, A10, H100 = "NVIDIA A100-SXM4-40GB", "Tesla T4", "NVIDIA A10", "NVIDIA H100 80GB HBM3"
-MIG_NODE, DRIVER_NODE = "mig-a", "driver-a"
-LOCKED = ("lock-a", "lock-b")
-NODES = (
-    FakeNode.of("identity-a", A100, 40960, 2),
-    FakeNode.of("identity-b", A10, 24576, 4),
-    FakeNode.of("identity-c", T4, 16384, 2),
-    FakeNode.of("identity-d", A100, 40960, 2),
-    *(FakeNode.of(name, T4, 16384, 2) for name in LOCKED),
-    FakeNode.of(MIG_NODE, H100, 81920, 1),
-    FakeNode(DRIVER_NODE, FakeNode.of(DRIVER_NODE, T4, 16384, 2).gpus, driver=FIRST_DRIVER_WITH_LIMITS),
-)
-SHARING = tuple(node.name for node in NODES if node.name not in {MIG_NODE, DRIVER_NODE})
-"""The Nodes whose plugin may allocate in another way tomorrow."""
-ALLOWLIST = "  migProfileAllowlist: [{models: [H100], profiles: [1g.10gb, 2g.20gb, 7g.80gb]}]\n"
-DEVICE_CONFIG = embedded.DEVICE_CONFIG.read_text() + ALLOWLIST
-CONFIG_FILE = "device-config.yaml"
 PARTS = ("apiserver", "webhook", "scheduler", "kube-scheduler", "plugin", "monitor", "kubelet")
-HOSTS = ("a", "b")
-"""Where the replicas of the scheduler run, each beside a kube-scheduler."""
-ELECTION = {
-    "leaderElect": True,
-    "leaseDuration": "8s",
-    "renewDeadline": "5s",
-    "retryPeriod": "1s",
-    "resourceName": "hami",
-    "resourceNamespace": "kube-system",
-}
-"""Shorter times than usual: a stopped leader is replaced within a round of faults."""
-START_SECONDS = 180.0
-"""How long a part may take to start, on a busy machine too."""
-KEEPER_SECONDS = 0.2
-BACKOFF_SECONDS = (0.5, 8.0)
-"""Before a part that ended is started again: the first and the longest, doubled while it lives a short time."""
-LIVES_SECONDS = 20.0
+ON_NODES = ("plugin", "kubelet", "monitor")
+REPLICATED = ("scheduler", "kube-scheduler")
 
 
-class SoakCluster(EmbeddedCluster):
-    """The cluster, whose ended parts are started again. `faults` and `load` work on it."""
+@dataclass(frozen=True)
+class Site:
+    """What a cluster consists of, from which faults and Pods are drawn."""
 
-    def __init__(self, folder: Path) -> None:
-        mounted, node_config, driver = folder / "mounted", folder / "config.json", folder / "driver"
-        configmaps.mount(mounted, {CONFIG_FILE: DEVICE_CONFIG})
-        node_config.write_text(json.dumps({"nodeconfig": [{"name": MIG_NODE, "operatingmode": "mig"}]}))
-        limits = (
-            f"--limit-hook={embedded.NATIVE / 'hami-limit-hook'}",
-            f"--cgroup-root={folder / DRIVER_NODE / 'hardware' / CGROUPS}",
-            "--memory-enforcement=required",
-        )
-        settings = Settings(
-            device_config=mounted / CONFIG_FILE,
-            node_config=node_config,
-            node_flags={
-                DRIVER_NODE: (*write_driver(driver, embedded.FAKE_DRIVER), *limits),
-                **dict.fromkeys(LOCKED, ("--allocation=lock",)),
-            },
-            status_seconds=1.0,
-        )
-        super().__init__(folder, NODES, settings, is_recorded=True)
-        self.exits: Counter[str] = Counter()
-        """How often each part ended although nobody ended it, by its name and how it ended."""
-        self.held: set[str] = set()
-        """Parts that the keeper does not start again now."""
-        self._ended: set[int] = set()
-        """The pids of the processes that a fault ended."""
+    nodes: tuple[FakeNode, ...]
+    hosts: tuple[str, ...]
+    """Where the replicas of the scheduler run, each beside a kube-scheduler."""
+    is_real: bool = False
 
-    async def start(self, step: Callable[[str], None] = lambda _: None) -> None:
-        """Start all parts, and two replicas of the scheduler in place of the one."""
-        await super().start(step)
-        for part in ("kube-scheduler", "scheduler"):
-            self.processes.pop(part).terminate()
-        for host in HOSTS:
-            step(f"scheduler and kube-scheduler on host {host}")
-            await self.start_replica(host, ELECTION)
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all Nodes."""
+        return tuple(node.name for node in self.nodes)
 
-    async def ready(self, name: str, timeout_seconds: float = START_SECONDS) -> None:
-        """Wait until the service *name* is ready."""
-        await super().ready(name, timeout_seconds)
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The names of all parts. Those of a scheduler are there twice, so they are drawn twice as likely."""
+        replicas = tuple(f"{part}-{host}" for part in REPLICATED for host in self.hosts)
+        on_nodes = tuple(f"{part}-{node}" for part in ON_NODES for node in self.names)
+        return ("webhook", "apiserver", *replicas, *replicas, *on_nodes)
 
-    async def node_ready(self, node: str, timeout_seconds: float = START_SECONDS) -> None:
-        """Wait until *node* offers devices."""
-        await super().node_ready(node, timeout_seconds)
+    @property
+    def cards(self) -> dict[str, str]:
+        """The Node of each card, by UUID."""
+        return {gpu.uuid: node.name for node in self.nodes for gpu in node.gpus}
 
-    async def metrics(self, part: str) -> str:
-        """
-        Return the metrics of a service; those of `scheduler` are the leading replica's.
 
-        Raises: LookupError if nobody leads.
-        """
-        if part != "scheduler":
-            return await super().metrics(part)
-        for host in HOSTS:
-            text = await super().metrics(f"scheduler-{host}")
-            if "hami_scheduler_leader 1.0" in text:
-                return text
-        raise LookupError("no replica of the scheduler leads")
+class SoakCluster(Cluster):
+    """A cluster whose ended parts are started again. `faults` and `load` work on it."""
+
+    site: Site
+    exits: Counter[str]
+    """How often each part ended although nobody ended it, by its name and how it ended."""
+    held: set[str]
+    """Parts that the keeper does not start again now."""
+    ended: set[int]
+    """The pids of the processes that a fault ended."""
+
+    @abstractmethod
+    async def pids(self, part: str) -> list[int]:
+        """Return the pids on this machine of the processes of *part*; none while it does not run."""
+
+    @abstractmethod
+    def kept(self) -> AbstractAsyncContextManager[None]:
+        """During a block, start again each part that has ended."""
+
+    @abstractmethod
+    async def all_ready(self) -> None:
+        """Wait until every part runs and serves. Raises: NotInTimeError with the name of the part."""
+
+    @abstractmethod
+    async def upgrade(self, part: str) -> None:
+        """Replace all processes of a part as an upgrade does, and do not wait."""
+
+    async def end(self, part: str, how: signal.Signals) -> None:
+        """Send *how*, which ends it, to a part, and do not wait."""
+        pids = await self.pids(part)
+        self.ended.update(pids)
+        send(pids, how)
 
     def driver(self, node: str) -> FakeDriver:
         """Return the driver of a Node."""
         return FakeDriver(self.driver_folder(node))
 
-    def configure(self, text: str) -> None:
-        """Replace the device config, as the kubelet does when its ConfigMap changes."""
-        configmaps.mount(self.folder / "mounted", {CONFIG_FILE: text})
 
-    def end(self, part: str, how: signal.Signals) -> None:
-        """Send *how*, which ends it, to a part, and do not wait."""
-        process = self.processes[part]
-        if process.popen is not None and process.is_running:
-            self._ended.add(process.pid)
-            process.popen.send_signal(how)
-
-    @asynccontextmanager
-    async def kept(self) -> AsyncIterator[None]:
-        """During a block, start again each part that has ended."""
-        keeper = asyncio.create_task(self._keep())
-        try:
-            yield
-        finally:
-            keeper.cancel()
-            await asyncio.gather(keeper, return_exceptions=True)
-
-    async def _keep(self) -> None:
-        first, longest = BACKOFF_SECONDS
-        backoff = dict.fromkeys(self.processes, first)
-        due: dict[str, float] = {}
-        started = dict.fromkeys(self.processes, 0.0)
-        while True:
-            now = time.monotonic()
-            for name, process in self.processes.items():
-                if process.is_running or name in self.held:
-                    due.pop(name, None)
-                elif name not in due:
-                    self._count_exit(name)
-                    backoff[name] = first if now - started[name] > LIVES_SECONDS else min(2 * backoff[name], longest)
-                    due[name] = now + backoff[name]
-                elif now >= due[name]:
-                    started[name] = now
-                    self._supervisor.restart(name)
-            await asyncio.sleep(KEEPER_SECONDS)
-
-    def _count_exit(self, name: str) -> None:
-        popen = self.processes[name].popen
-        if popen is not None and popen.pid not in self._ended:
-            self.exits[f"{part_of(name)} ({popen.returncode})"] += 1
-
-    async def all_ready(self) -> None:
-        """
-        Wait until every part runs and serves.
-
-        Raises: NotInTimeError with the name of the part.
-        """
-        services = [name for name in self.processes if name.startswith(("webhook", "scheduler", "monitor", "plugin"))]
-        await asyncio.gather(*map(self._ready_again, services))
-        await asyncio.gather(*(self.node_ready(node.name) for node in self.nodes))
-
-    async def _ready_again(self, name: str) -> None:
-        """Wait until a service is ready that may not run yet."""
-        until = time.monotonic() + START_SECONDS
-        while True:
-            try:
-                await self.ready(name, until - time.monotonic())
-            except NotInTimeError:
-                if time.monotonic() > until:
-                    raise
-                await asyncio.sleep(KEEPER_SECONDS)
-            else:
-                return
+def send(pids: Iterable[int], number: signal.Signals) -> None:
+    """Send a signal to processes of which some may have ended."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def part_of(process: str) -> str:

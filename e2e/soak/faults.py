@@ -17,8 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from hamicommon.model import Object
+from harness.clusters.release import HAMI
 from minicluster.client import ApiError
-from soak.cluster import DEVICE_CONFIG, HOSTS, NODES, SHARING, SoakCluster, part_of, seeded
+from soak.cluster import REPLICATED, Site, SoakCluster, seeded, send
+from soak.embedded import DEVICE_CONFIG, SHARING, EmbeddedSoakCluster
+from soak.real import RealSoakCluster
 from testbed.waiting import eventually
 
 PAUSE_SECONDS = (0.3, 7.0)
@@ -35,14 +38,6 @@ OURS = "^(hami-|kube)"
 """The user agents whose requests fail. The harness itself is left alone."""
 WRITES = "POST|PUT|PATCH|DELETE"
 PATHS = ("", "/pods", "/binding", "/status", "/nodes", "/leases", "/events")
-SERVICES = tuple(f"{part}-{host}" for part in ("scheduler", "kube-scheduler") for host in HOSTS)
-ON_NODES = tuple(f"{part}-{node.name}" for part in ("plugin", "kubelet", "monitor") for node in NODES)
-PROCESSES = ("webhook", "apiserver", *SERVICES, *SERVICES, *ON_NODES)
-"""What is killed and stopped: the schedulers twice as likely as a part of a Node."""
-ASKED = tuple(name for name in PROCESSES if not name.startswith("kubelet"))
-"""What is asked to end. A kubelet of the embedded cluster would end its containers, too."""
-CARDS = {gpu.uuid: node.name for node in NODES for gpu in node.gpus}
-"""The Node of each card, by UUID."""
 LEFT_FILES = 3
 """How many files a process can still open that has too few descriptors."""
 HEALED_SECONDS = 120.0
@@ -61,17 +56,24 @@ class Drawn:
     detail: Object
 
 
-def draw_round(seed: int, number: int, round_seconds: float) -> list[Drawn]:
+def kinds_of(site: Site) -> list[str]:
+    """Return the names of the kinds of faults that such a cluster can have."""
+    return [name for name, kind in KINDS.items() if kind.only in {"", "real" if site.is_real else "embedded"}]
+
+
+def draw_round(site: Site, seed: int, number: int, round_seconds: float) -> list[Drawn]:
     """Return the faults of a round, in the order of their begins."""
     draw = seeded(seed, f"faults of round {number}")
-    kinds = [kind for kind in KINDS if draw.random() < CHOSEN] or list(KINDS)
+    possible = kinds_of(site)
+    kinds = [kind for kind in possible if draw.random() < CHOSEN] or possible
     weights = [KINDS[kind].weight for kind in kinds]
     found: list[Drawn] = []
     at_seconds = 0.0
     while at_seconds < round_seconds:
         for name in draw.choices(kinds, weights, k=draw.choice(AT_ONCE)):
             kind = KINDS[name]
-            victim = draw.choice(kind.victims) if kind.victims else ""
+            victims = kind.victims(site)
+            victim = draw.choice(victims) if victims else ""
             seconds = draw.uniform(*draw.choice((SHORT_SECONDS, LONG_SECONDS)))
             found.append(Drawn(at_seconds, name, victim, seconds, kind.detail(draw)))
         at_seconds += draw.uniform(*PAUSE_SECONDS)
@@ -113,11 +115,12 @@ class Faults:
 
     async def _heal(self) -> bool:
         """Take back what a fault could not, because the API server was away."""
-        api = self._cluster.api
-        await api.request("DELETE", "/minicluster/faults")
-        await api.request("DELETE", "/minicluster/watches/lag")
-        for node in NODES:
-            await api.patch(f"/api/v1/nodes/{node.name}", {"spec": {"unschedulable": None}})
+        api, site = self._cluster.api, self._cluster.site
+        if not site.is_real:
+            await api.request("DELETE", "/minicluster/faults")
+            await api.request("DELETE", "/minicluster/watches/lag")
+        for node in site.names:
+            await api.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": None}})
         return True
 
 
@@ -127,7 +130,7 @@ class Faults:
 @asynccontextmanager
 async def _ended(cluster: SoakCluster, fault: Drawn) -> AsyncIterator[None]:
     cluster.held.add(fault.victim)
-    cluster.end(fault.victim, signal.Signals[fault.detail["signal"]])
+    await cluster.end(fault.victim, signal.Signals[fault.detail["signal"]])
     try:
         await asyncio.sleep(fault.detail["down_seconds"])
     finally:
@@ -137,37 +140,20 @@ async def _ended(cluster: SoakCluster, fault: Drawn) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def _upgraded(cluster: SoakCluster, fault: Drawn) -> AsyncIterator[None]:
-    """Ask all processes of a part to end at once, as an upgrade does at worst. The keeper starts them again."""
-    for name in cluster.processes:
-        if part_of(name) == fault.victim:
-            cluster.end(name, signal.SIGTERM)
+    await cluster.upgrade(fault.victim)
     yield
 
 
 @asynccontextmanager
 async def _stopped(cluster: SoakCluster, fault: Drawn) -> AsyncIterator[None]:
-    popen = cluster.processes[fault.victim].popen
-    assert popen is not None
-    popen.send_signal(signal.SIGSTOP)
+    """Stop a part, or both parts of a replica, as a machine that stands still does."""
+    parts = [f"{part}-{fault.victim}" for part in REPLICATED] if fault.victim in cluster.site.hosts else [fault.victim]
+    pids = [pid for part in parts for pid in await cluster.pids(part)]
+    send(pids, signal.SIGSTOP)
     try:
         yield
     finally:
-        popen.send_signal(signal.SIGCONT)
-
-
-@asynccontextmanager
-async def _both_stopped(cluster: SoakCluster, fault: Drawn) -> AsyncIterator[None]:
-    """Stop both processes of a replica, as a machine that stands still does."""
-    found = [cluster.processes[f"{part}-{fault.victim}"].popen for part in ("scheduler", "kube-scheduler")]
-    for popen in found:
-        if popen is not None:
-            popen.send_signal(signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        for popen in found:
-            if popen is not None:
-                popen.send_signal(signal.SIGCONT)
+        send(pids, signal.SIGCONT)
 
 
 @asynccontextmanager
@@ -195,7 +181,7 @@ async def _dropped_watches(cluster: SoakCluster, fault: Drawn) -> AsyncIterator[
 
 @asynccontextmanager
 async def _lost_card(cluster: SoakCluster, fault: Drawn) -> AsyncIterator[None]:
-    driver, uuid = cluster.driver(CARDS[fault.victim]), fault.victim
+    driver, uuid = cluster.driver(cluster.site.cards[fault.victim]), fault.victim
     driver.lose(uuid)
     try:
         yield
@@ -215,6 +201,7 @@ async def _hung_driver(cluster: SoakCluster, fault: Drawn) -> AsyncIterator[None
 
 @asynccontextmanager
 async def _other_config(cluster: SoakCluster, fault: Drawn) -> AsyncIterator[None]:
+    assert isinstance(cluster, EmbeddedSoakCluster)
     cluster.configure(fault.detail["text"])
     try:
         yield
@@ -225,9 +212,10 @@ async def _other_config(cluster: SoakCluster, fault: Drawn) -> AsyncIterator[Non
 @asynccontextmanager
 async def _replaced_plugin(cluster: SoakCluster, fault: Drawn) -> AsyncIterator[None]:
     """Kill a Node's plugin; the next one finds owners in another way."""
+    assert isinstance(cluster, EmbeddedSoakCluster)
     process = cluster.processes[f"plugin-{fault.victim}"]
     process.argv = (*process.argv, f"--allocation={fault.detail['allocation']}")
-    cluster.end(process.name, signal.SIGKILL)
+    await cluster.end(process.name, signal.SIGKILL)
     yield
 
 
@@ -244,21 +232,36 @@ async def _cordoned(cluster: SoakCluster, fault: Drawn) -> AsyncIterator[None]:
 @asynccontextmanager
 async def _few_descriptors(cluster: SoakCluster, fault: Drawn) -> AsyncIterator[None]:
     """Let a process open next to no file."""
-    process = cluster.processes[fault.victim]
-    try:
-        pid = process.pid
-        usual = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-        few = sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir()) + LEFT_FILES
-        resource.prlimit(pid, resource.RLIMIT_NOFILE, (few, usual[1]))
-    except OSError:
-        yield  # it has ended
-        return
+    changed: list[tuple[int, tuple[int, int]]] = []
+    for pid in await cluster.pids(fault.victim):
+        with suppress(OSError):  # it has ended
+            usual = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+            few = sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir()) + LEFT_FILES
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (few, usual[1]))
+            changed.append((pid, usual))
     try:
         yield
     finally:
-        if process.is_running and process.pid == pid:
-            with suppress(OSError):  # it ends just now
+        for pid, usual in changed:
+            with suppress(OSError):
                 resource.prlimit(pid, resource.RLIMIT_NOFILE, usual)
+
+
+@asynccontextmanager
+async def _deleted(cluster: SoakCluster, fault: Drawn) -> AsyncIterator[None]:
+    """Delete the Pod of a service, by force or not; its controller makes another."""
+    assert isinstance(cluster, RealSoakCluster)
+    for name in await cluster.pods_of(fault.victim):
+        await cluster.api.delete_if_exists(f"/api/v1/namespaces/{HAMI}/pods/{name}", fault.detail["grace_seconds"])
+    yield
+
+
+@asynccontextmanager
+async def _rebooted(cluster: SoakCluster, fault: Drawn) -> AsyncIterator[None]:
+    """Cut the power of a Node, and boot it again."""
+    assert isinstance(cluster, RealSoakCluster)
+    await asyncio.to_thread(cluster.control_plane.node(fault.victim).restart)
+    yield
 
 
 def _nothing(_: random.Random) -> Object:
@@ -317,6 +320,23 @@ def _allocation(draw: random.Random) -> Object:
     return {"allocation": draw.choice(("identity", "lock"))}
 
 
+def _grace(draw: random.Random) -> Object:
+    return {"grace_seconds": draw.choice((0, 1, 30))}
+
+
+def _none(_: Site) -> Sequence[str]:
+    return ()
+
+
+def _askable(site: Site) -> Sequence[str]:
+    """Return what can be asked to end. A kubelet of the embedded cluster would end its containers, too."""
+    return [part for part in site.parts if not part.startswith("kubelet")]
+
+
+def _of_pods(site: Site) -> Sequence[str]:
+    return [part for part in _askable(site) if not part.startswith(("apiserver", "kube-scheduler"))]
+
+
 @dataclass(frozen=True)
 class Kind:
     """One kind of fault."""
@@ -325,29 +345,32 @@ class Kind:
     """How likely it is beside the others."""
     happen: Callable[[SoakCluster, Drawn], AbstractAsyncContextManager[None]]
     """It lasts as long as its block."""
-    victims: Sequence[str] = ()
+    victims: Callable[[Site], Sequence[str]] = _none
     detail: Callable[[random.Random], Object] = _nothing
+    only: str = ""
+    """The cluster that has it, `embedded` or `real`; empty for both."""
 
 
-NAMES = tuple(node.name for node in NODES)
 KINDS: dict[str, Kind] = {
-    "SIGKILL": Kind(8, _ended, PROCESSES, _killed),
-    "SIGTERM": Kind(4, _ended, ASKED, _terminated),
-    "SIGSTOP": Kind(6, _stopped, PROCESSES),
-    "SIGSTOP of a replica": Kind(3, _both_stopped, HOSTS),
-    "upgrade": Kind(2, _upgraded, ("plugin", "monitor", "scheduler", "kube-scheduler")),
-    "requests refused": Kind(3, _failing_requests, (), _refused),
-    "requests in conflict": Kind(2, _failing_requests, (), _conflicting),
-    "requests late": Kind(4, _failing_requests, (), _late),
-    "requests carried out, not answered": Kind(4, _failing_requests, (), _unanswered),
-    "requests lost": Kind(2, _failing_requests, (), _lost),
-    "watches late": Kind(4, _late_watches, (), _lag),
-    "watches dropped": Kind(2, _dropped_watches, (), _drop),
-    "card lost": Kind(2, _lost_card, tuple(CARDS)),
-    "driver hung": Kind(1, _hung_driver, NAMES),
-    "device config changed": Kind(2, _other_config, (), _config),
-    "plugin replaced": Kind(2, _replaced_plugin, SHARING, _allocation),
-    "Node cordoned": Kind(2, _cordoned, NAMES),
-    "too few descriptors": Kind(2, _few_descriptors, ASKED),
+    "SIGKILL": Kind(8, _ended, lambda site: site.parts, _killed),
+    "SIGTERM": Kind(4, _ended, _askable, _terminated),
+    "SIGSTOP": Kind(6, _stopped, lambda site: site.parts),
+    "SIGSTOP of a replica": Kind(3, _stopped, lambda site: site.hosts),
+    "upgrade": Kind(2, _upgraded, lambda _: ("plugin", "monitor", "scheduler", "kube-scheduler")),
+    "requests refused": Kind(3, _failing_requests, detail=_refused, only="embedded"),
+    "requests in conflict": Kind(2, _failing_requests, detail=_conflicting, only="embedded"),
+    "requests late": Kind(4, _failing_requests, detail=_late, only="embedded"),
+    "requests carried out, not answered": Kind(4, _failing_requests, detail=_unanswered, only="embedded"),
+    "requests lost": Kind(2, _failing_requests, detail=_lost, only="embedded"),
+    "watches late": Kind(4, _late_watches, detail=_lag, only="embedded"),
+    "watches dropped": Kind(2, _dropped_watches, detail=_drop, only="embedded"),
+    "card lost": Kind(2, _lost_card, lambda site: tuple(site.cards)),
+    "driver hung": Kind(1, _hung_driver, lambda site: site.names),
+    "device config changed": Kind(2, _other_config, detail=_config, only="embedded"),
+    "plugin replaced": Kind(2, _replaced_plugin, lambda _: SHARING, _allocation, only="embedded"),
+    "Node cordoned": Kind(2, _cordoned, lambda site: site.names),
+    "too few descriptors": Kind(2, _few_descriptors, _askable),
+    "Pod of a service deleted": Kind(4, _deleted, _of_pods, _grace, only="real"),
+    "Node rebooted": Kind(1, _rebooted, lambda site: site.names, only="real"),
 }
 """By name."""

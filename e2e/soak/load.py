@@ -16,7 +16,8 @@ from typing import Any
 from hamicommon.model import Object
 from harness.manifests import HOLD, SLEEP, a_container, a_pod
 from minicluster.client import ApiError, Client, Mirror
-from soak.cluster import DRIVER_NODE, NODES, SoakCluster, name_of, seeded
+from soak.cluster import Site, SoakCluster, name_of, seeded
+from soak.embedded import DRIVER_NODE, IDENTITY
 
 PAUSE_SECONDS = (0.2, 2.0)
 """Between two Pods."""
@@ -28,6 +29,10 @@ MAY_FAIL = "soak/may-fail"
 FREE, LIMITED = "soak", "soak-quota"
 QUOTA_MIB = 12000
 PRIORITIES = {"low": 10, "high": 1000}
+FOREIGN = [node.name for node in IDENTITY[:3]]
+"""The Nodes on which Pods run that somebody else placed."""
+EMBEDDED_ONLY = {"mig", "driver"}
+"""The kinds of Pods for whose Nodes a real cluster needs settings of its own."""
 REJECTED = {"UnexpectedAdmissionError", "OutOfnvidia.com/gpu"}
 """Reasons with which a kubelet rejects a Pod while its device plugin is away. They are final, and not the program's."""
 
@@ -49,11 +54,12 @@ class Plan:
     """The Pod that is created under the same name right after it."""
 
 
-def draw_plans(seed: int) -> Iterator[Plan]:
+def draw_plans(site: Site, seed: int) -> Iterator[Plan]:
     """Yield the Pods of *seed*, for ever."""
     draw = seeded(seed, "pods")
+    kinds = [kind for kind in KINDS if kind not in EMBEDDED_ONLY or not site.is_real]
     for number in count():
-        kind = draw.choice(list(KINDS))
+        kind = draw.choice(kinds)
         name = f"{kind}-{number}"
         manifest = KINDS[kind](name, draw)
         quick = draw.random() < 0.1
@@ -121,7 +127,7 @@ def _failing(name: str, draw: random.Random) -> Object:
 
 def _foreign(name: str, draw: random.Random) -> Object:
     """Return a Pod that names its Node and holds replicas there. Our scheduler learns of it late."""
-    node = draw.choice([node.name for node in NODES[:4]])
+    node = draw.choice(FOREIGN)
     spec = {"nodeName": node, "schedulerName": "foreign"}
     made = a_pod(name, command=SLEEP, spec=spec, gpu=draw.choice((1, 3)), gpumem=100)
     return _labelled(made, **{"hami.io/webhook": "ignore", MAY_FAIL: "nobody-scheduled-it"})
@@ -175,7 +181,7 @@ class Load:
         self.failures: list[str] = []
         """Pods that failed, and their programs had not."""
         self._cluster = cluster
-        self._plans = draw_plans(seed)
+        self._plans = draw_plans(cluster.site, seed)
         self._going = asyncio.Event()
         self._seen: set[tuple[str, str]] = set()
         self._tasks: set[asyncio.Task[None]] = set()

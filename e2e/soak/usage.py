@@ -7,6 +7,7 @@ Source: proc(5)
 import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,12 +36,13 @@ class Usage:
     threads: int
 
 
-def measure(cluster: SoakCluster) -> dict[str, Usage]:
+async def measure(cluster: SoakCluster) -> dict[str, Usage]:
     """Return the usage of each part, the most of its processes."""
     found: dict[str, list[Usage]] = defaultdict(list)
-    for name, process in cluster.processes.items():
-        if process.is_running:
-            found[part_of(name)].append(_usage(Path(f"/proc/{process.pid}")))
+    for name in dict.fromkeys(cluster.site.parts):
+        for pid in await cluster.pids(name):
+            with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+                found[part_of(name)].append(_usage(Path(f"/proc/{pid}")))
     return {
         part: Usage(
             max(each.memory_mib for each in usages),

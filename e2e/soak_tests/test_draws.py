@@ -7,7 +7,10 @@ from pkgutil import resolve_name
 
 import pytest
 
-from soak.faults import KINDS, draw_round
+from soak import real
+from soak.cluster import Site
+from soak.embedded import SITE
+from soak.faults import draw_round, kinds_of
 from soak.load import draw_plans
 from soak.planted import DEFECTS, Defect
 from soak.usage import SERVICES, Usage, filter_p99_seconds, growths
@@ -25,18 +28,19 @@ hami_scheduler_filter_seconds_bucket{le="+Inf",outcome="refused"} 1
 
 def test_same_seed_draws_the_same_pods_and_faults() -> None:
     """Another seed draws others, and so does another round."""
-    assert list(islice(draw_plans(7), 200)) == list(islice(draw_plans(7), 200))
-    assert draw_round(7, 1, 600.0) == draw_round(7, 1, 600.0)
-    assert list(islice(draw_plans(7), 200)) != list(islice(draw_plans(8), 200))
-    assert draw_round(7, 1, 600.0) != draw_round(7, 2, 600.0)
+    assert list(islice(draw_plans(SITE, 7), 200)) == list(islice(draw_plans(SITE, 7), 200))
+    assert draw_round(SITE, 7, 1, 600.0) == draw_round(SITE, 7, 1, 600.0)
+    assert list(islice(draw_plans(SITE, 7), 200)) != list(islice(draw_plans(SITE, 8), 200))
+    assert draw_round(SITE, 7, 1, 600.0) != draw_round(SITE, 7, 2, 600.0)
 
 
-def test_every_kind_of_fault_is_drawn() -> None:
+@pytest.mark.parametrize("site", [SITE, real.SITE], ids=["embedded", "real"])
+def test_every_kind_of_fault_is_drawn(site: Site) -> None:
     """Each round has some of them only."""
-    rounds = [{fault.kind for fault in draw_round(1, number, 60.0)} for number in range(40)]
+    rounds = [{fault.kind for fault in draw_round(site, 1, number, 60.0)} for number in range(40)]
 
-    assert KINDS.keys() == set().union(*rounds)
-    assert all(len(kinds) < len(KINDS) for kinds in rounds)
+    assert set(kinds_of(site)) == set().union(*rounds)
+    assert all(len(kinds) < len(kinds_of(site)) for kinds in rounds)
 
 
 @pytest.mark.parametrize(

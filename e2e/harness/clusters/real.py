@@ -13,6 +13,7 @@ import sys
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Self
 
 from controlplane import nvidia
 from controlplane.cluster import ControlPlane
@@ -59,6 +60,29 @@ class RealCluster(Cluster):
         self.kubeconfig = control_plane.kubeconfig
         self.api = Client.from_kubeconfig(self.kubeconfig, "e2e")
         self._killed: set[str] = set()
+
+    @classmethod
+    @asynccontextmanager
+    async def running(
+        cls, kubernetes: str | None = None, nodes: tuple[FakeNode, ...] = TWO_NODES, *, is_kept: bool = False
+    ) -> AsyncIterator[Self]:
+        """Run a cluster during a block, with the release on it. It is removed afterwards unless *is_kept*."""
+        images = [*sorted(IMAGES.glob("*.tar")), *sorted(RELEASED.glob("*.tar"))]
+        control_plane = ControlPlane(FOLDER, kubernetes or DEFAULT_KUBERNETES, images=images, outlives_us=is_kept)
+        try:
+            await asyncio.to_thread(control_plane.up, nodes, print)
+            cluster = cls(control_plane, nodes, Release(control_plane))
+            for node in nodes:
+                await cluster.api.patch(f"/api/v1/nodes/{node.name}", {"metadata": {"labels": dict(HOME_LABEL)}})
+            await cluster.deploy()
+            await recording.begin(cluster)
+            yield cluster
+            if cluster.recorder:
+                await cluster.recorder.stop()
+            await cluster.api.close()
+        finally:
+            if not is_kept:
+                await asyncio.to_thread(control_plane.down)
 
     @property
     def search_path(self) -> str:
@@ -320,29 +344,6 @@ def _entries(log: str) -> Iterator[Object]:
         entry = json.loads(line)
         if entry["stage"] == "ResponseComplete":
             yield entry
-
-
-@asynccontextmanager
-async def running(
-    kubernetes: str | None = None, nodes: tuple[FakeNode, ...] = TWO_NODES, *, is_kept: bool = False
-) -> AsyncIterator[RealCluster]:
-    """Run the cluster during a block, with the release on it. It is removed afterwards unless *is_kept*."""
-    images = [*sorted(IMAGES.glob("*.tar")), *sorted(RELEASED.glob("*.tar"))]
-    control_plane = ControlPlane(FOLDER, kubernetes or DEFAULT_KUBERNETES, images=images, outlives_us=is_kept)
-    try:
-        await asyncio.to_thread(control_plane.up, nodes, print)
-        cluster = RealCluster(control_plane, nodes, Release(control_plane))
-        for node in nodes:
-            await cluster.api.patch(f"/api/v1/nodes/{node.name}", {"metadata": {"labels": dict(HOME_LABEL)}})
-        await cluster.deploy()
-        await recording.begin(cluster)
-        yield cluster
-        if cluster.recorder:
-            await cluster.recorder.stop()
-        await cluster.api.close()
-    finally:
-        if not is_kept:
-            await asyncio.to_thread(control_plane.down)
 
 
 @asynccontextmanager
