@@ -6,6 +6,9 @@ from pathlib import Path
 from minicluster_tests.kubelet_peers import NODE, RESOURCE, Cluster, a_cluster, a_container, a_pod, processes
 from testbed.waiting import eventually
 
+GRACE_SECONDS = 10
+"""Of a container that ends no sooner. A busy machine takes some of it until the next Pod is there."""
+
 
 async def amounts(cluster: Cluster) -> tuple[str, str]:
     """Return capacity and allocatable of the plugin's resource."""
@@ -34,7 +37,7 @@ async def test_pod_deleted_by_force_keeps_its_devices_until_it_has_ended(tmp_pat
         async with a_cluster(tmp_path, kubelet) as cluster:
             await cluster.plugin(1)
             stubborn = a_container(script="trap '' TERM; while true; do sleep 0.1; done", devices=1)
-            await cluster.create(a_pod("first", stubborn, terminationGracePeriodSeconds=3))
+            await cluster.create(a_pod("first", stubborn, terminationGracePeriodSeconds=GRACE_SECONDS))
             await cluster.phase("first", "Running")
             await cluster.delete("first", grace_seconds=0)
 
@@ -42,7 +45,7 @@ async def test_pod_deleted_by_force_keeps_its_devices_until_it_has_ended(tmp_pat
             early = await cluster.phase("early", "Failed")
             assert "UnexpectedAdmissionError" == early["status"]["reason"]
             assert "Requested: 1, Available: 0" in early["status"]["message"]
-            await asyncio.sleep(4)
+            await asyncio.sleep(GRACE_SECONDS + 1)
             await cluster.create(a_pod("late", a_container(devices=1)))
             await cluster.phase("late", "Running")
 
