@@ -1,8 +1,8 @@
 """
 Run Pods through their whole life on the embedded cluster and show each step: `make demo`.
 
-Applies the manifests of `examples/`, prints what happens, and checks a promise about each step. The exit status is 1 if
-a promise did not hold. Neighbours: `harness.clusters.embedded` runs the cluster, `harness.screen` prints,
+Applies manifests of `examples/share`, prints what happens, and checks a promise about each step. The exit status is 1
+if a promise did not hold. Neighbours: `harness.clusters.embedded` runs the cluster, `harness.screen` prints,
 `harness.invariants` makes the final check.
 """
 
@@ -34,7 +34,7 @@ from testbed.hardware import TWO_NODES
 from testbed.processes import take_over
 from testbed.waiting import NotInTimeError, eventually
 
-EXAMPLES = ROOT / "examples"
+EXAMPLES = ROOT / "examples/share"
 FOLDER = Path(f"/tmp/hami-demo-{os.getuid()}")
 """Short, because the path of a Unix socket may have 107 bytes."""
 INTERRUPTED = 130

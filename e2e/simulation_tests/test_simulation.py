@@ -21,6 +21,7 @@ def ran(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, cwd=ROOT / "e2e", check=False)
 
 
+@pytest.mark.timeout(600)
 def test_leader_changes_under_faults_break_no_rule() -> None:
     """Nothing is granted twice, no lock stays, nobody waits in vain."""
     done = ran("--stories", "8", "--seed", "1", "--processes", "2")

@@ -19,7 +19,7 @@ from testbed.webpage import WebPage
 
 pytestmark = pytest.mark.embedded_only
 
-EXAMPLES = ROOT / "examples"
+EXAMPLES = ROOT / "examples/share"
 RUNNING = ("share-a-gpu/pods.yaml", "memory-percentage/pod.yaml", "two-devices/pod.yaml", "many-containers/pod.yaml")
 TOO_LARGE = (EXAMPLES / "waits-for-room/large.yaml").read_text().replace("30000", "45000")
 

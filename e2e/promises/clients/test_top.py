@@ -10,7 +10,7 @@ from harness.client import asked_by_kubectl, asked_json
 from harness.cluster import ROOT, Cluster
 from testbed.waiting import eventually
 
-MANIFEST = ROOT / "examples/share-a-gpu/pods.yaml"
+MANIFEST = ROOT / "examples/share/share-a-gpu/pods.yaml"
 
 
 def shares_of(answer: Any, namespace: str) -> dict[str, dict[str, Any]]:

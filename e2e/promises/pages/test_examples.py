@@ -33,7 +33,7 @@ pytestmark = pytest.mark.embedded_only
 EXAMPLES = ROOT / "examples"
 DEVICE_CONFIG = EXAMPLES / "device-config.yaml"
 ALLOCATED_KEYS = [vendor.allocated_key for vendor in load_device_config(DEVICE_CONFIG.read_text()).vendors()]
-NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/nodes.yaml"))
+FOLDERS = {path.parent.name: path.parent for path in sorted(EXAMPLES.glob("*/*/nodes.yaml"))}
 NOTHING = ("", "none", "", "", "")
 
 Row = tuple[str, ...]
@@ -42,14 +42,14 @@ Row = tuple[str, ...]
 
 def promised(name: str) -> list[Row]:
     """Return the rows of the table in an example's README."""
-    lines = [line for line in (EXAMPLES / name / "README.md").read_text().splitlines() if line.startswith("|")]
+    lines = [line for line in (FOLDERS[name] / "README.md").read_text().splitlines() if line.startswith("|")]
     assert "| Pod | Container | Node | Device | Memory | Compute |" == lines[0]
     return [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in lines[2:]]
 
 
 def documents(name: str, file: str) -> list[Object]:
     """Return the objects in one file of an example, or none if the file does not exist."""
-    path = EXAMPLES / name / file
+    path = FOLDERS[name] / file
     return list(yaml.safe_load_all(path.read_text())) if path.exists() else []
 
 
@@ -152,7 +152,7 @@ async def placed(cluster: Cluster, pod: Object) -> list[Row]:
     return await eventually(decided, f"{name} is decided")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", FOLDERS)
 async def test_example_is_placed_as_documented(nodes: Cluster, name: str) -> None:
     """The Pods are created one after the other."""
     rows = [row for pod in documents(name, "pods.yaml") for row in await placed(nodes, pod)]
@@ -160,10 +160,10 @@ async def test_example_is_placed_as_documented(nodes: Cluster, name: str) -> Non
     assert promised(name) == rows
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", FOLDERS)
 def test_example_is_simulated_as_documented(name: str) -> None:
     """The command of the README runs in the folder of the example."""
-    rows = [row for report in simulated(EXAMPLES / name, "-o", "json") for row in _rows(report)]
+    rows = [row for report in simulated(FOLDERS[name], "-o", "json") for row in _rows(report)]
 
     assert promised(name) == rows
 
@@ -171,7 +171,7 @@ def test_example_is_simulated_as_documented(name: str) -> None:
 async def test_priority_reaches_the_container(control_plane: Cluster) -> None:
     """The library reads the priority from the environment, which no table shows."""
     await control_plane.use_namespace("example-priority-environment")
-    made = await control_plane.apply(EXAMPLES / "priority/pods.yaml")
+    made = await control_plane.apply(EXAMPLES / "policies/priority/pods.yaml")
     await control_plane.delete_all_pods()
 
     given = {pod["metadata"]["name"]: pod["spec"]["containers"][0]["env"] for pod in made}
@@ -209,6 +209,7 @@ def _rows(report: Object) -> Sequence[Row]:
 
 def test_every_example_is_listed() -> None:
     """The README lists every folder."""
-    listed = re.findall(r"^\| \[([a-z0-9-]+)\]\(\1/\)", (EXAMPLES / "README.md").read_text(), re.MULTILINE)
+    listed = re.findall(r"^\| \[([a-z0-9-]+)\]\(([a-z]+/\1)/\)", (EXAMPLES / "README.md").read_text(), re.MULTILINE)
 
-    assert sorted(path.name for path in EXAMPLES.iterdir() if path.is_dir()) == sorted(listed)
+    folders = [path for path in EXAMPLES.glob("*/*") if path.is_dir()]
+    assert sorted(str(path.relative_to(EXAMPLES)) for path in folders) == sorted(folder for _, folder in listed)

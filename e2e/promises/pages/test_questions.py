@@ -66,7 +66,7 @@ async def test_command_of_a_page_is_answered(
     monkeypatch.chdir(tmp_path)
     await cluster.create(a_pod("large", gpu=1, gpumem=50_000))
     await until_explained(cluster, "large")
-    shutil.copy(ROOT / "examples/share-a-gpu/pods.yaml", tmp_path / "deployment.yaml")
+    shutil.copy(ROOT / "examples/share/share-a-gpu/pods.yaml", tmp_path / "deployment.yaml")
     commands = ASKED.findall((DOCS / f"{page}.md").read_text())
     assert commands
     for command in commands:

@@ -120,7 +120,7 @@ async def test_each_of_two_unequal_devices_has_its_own_limit(mixed: Cluster) -> 
 
 async def test_every_container_of_a_pod_has_its_own_share(cluster: Cluster) -> None:
     """An init container, two containers with shares, and one that requests nothing and has no limit."""
-    await cluster.apply(ROOT / "examples/many-containers/pod.yaml")
+    await cluster.apply(ROOT / "examples/share/many-containers/pod.yaml")
 
     pod = await cluster.pod_in_phase("many-containers", "Running")
 
