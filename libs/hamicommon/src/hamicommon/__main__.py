@@ -13,7 +13,7 @@ from typing import Any
 
 from hamicommon import __version__
 from hamicommon.cli import shapes
-from hamicommon.cli.formats import FORMATS, Format
+from hamicommon.cli.formats import FORMATS
 from hamicommon.cli.region_file import read_region, read_trace
 from hamicommon.errors import HamiError
 from hamicommon.wire.errors import DecodeError, quote
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _decode(options: argparse.Namespace) -> Iterator[str]:
     """Return the answer of `decode`: the JSON of a wire text."""
-    format_ = _format(options.subject)
+    format_ = next(each for each in FORMATS if each.name == options.subject)
     if options.lines:
         return _line_by_line(lambda line: format_.shape(_line_text(line), options.vendor))
     text = options.text if options.subject == "region" else _text(options.text)
@@ -61,10 +61,6 @@ def _formats(_options: argparse.Namespace) -> Iterator[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() + "\n"
-
-
-def _format(name: str) -> Format:
-    return next(each for each in FORMATS if each.name == name)
 
 
 def _one(shape: Any) -> Iterator[str]:
