@@ -102,7 +102,6 @@ def encode_json(devices: Iterable[Device], version: WireVersion) -> str:
 
 
 def _device_object(device: Device, version: WireVersion) -> dict[str, Any]:
-    """Return the object of one device."""
     profiles = device.mig_profiles if version >= PLACEMENTS_SINCE else ()
     fields = {
         "id": device.id,
