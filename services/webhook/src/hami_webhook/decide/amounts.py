@@ -63,7 +63,7 @@ class Bound:
         if words:
             refusal = f"{words}: container {container.name} asks for {_shown(container, self.name)}, write"
         else:
-            refusal = f"invalid {self.name} value {_shown(container, self.name)} in container {container.name}: must be"
+            refusal = f"invalid {_place(container, self.name)}: must be"
         text = amount(container.resources, self.name)
         advice = unit_advice(text, self.unit_mib, self.most) if self.unit_mib else ""
         raise AmountError(f"{refusal} an integer between {self.least} and {self.most}{advice}")
@@ -108,6 +108,10 @@ def _amount(container: Container, name: str) -> int | Fraction | str | None:
     except QuantityError:
         return str(text)
     return int(value) if value.denominator == 1 else value
+
+
+def _place(container: Container, name: str) -> str:
+    return f"{name} value {_shown(container, name)} in container {container.name}"
 
 
 def _shown(container: Container, name: str) -> str:
