@@ -8,7 +8,6 @@ one is ready. Neighbours: `leader` reads the Lease, `cluster_feed` has the refle
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
 
 from hami_scheduler.config import NAME, Config
 from hami_scheduler.errors import ApiRefusedError, ApiUnknownError
@@ -25,11 +24,12 @@ class Readiness:
     def __init__(self, config: Config, kube: Kube, reflectors: Callable[[], Mapping[str, Reflector]]) -> None:
         """Wait for *reflectors*, and for the Lease if *config* says so."""
         self._config = config
+        self._kube = kube
         self._followed = reflectors
         self._leadership = Leadership(config.hostname)
         self._started = Term(config.hostname or NAME)
         """The term of a process that need not lead."""
-        self._fresh_lease = SharedRead(partial(read_lease, kube, config.lease_namespace, config.lease_name))
+        self._fresh_lease = SharedRead(self._read_lease)
         self.changed = asyncio.Event()
         """Set when a message about the Lease has arrived; who waits for it clears it."""
         self.lease: Reflector | None = None
@@ -88,6 +88,9 @@ class Readiness:
             return f"the lease {self._config.lease_name} could not be read: {error}"
         found = term_of((lease or {}).get("spec") or {}, self._config.hostname)
         return None if found is not None and found == term else self._is_not_held()
+
+    async def _read_lease(self) -> Object | None:
+        return await read_lease(self._kube, self._config.lease_namespace, self._config.lease_name)
 
     def _is_not_held(self) -> str:
         return f"the kube-scheduler on {self._config.hostname} does not hold the lease {self._config.lease_name}"
