@@ -16,7 +16,7 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from hamicommon.model import Device, Object
-from hamicommon.wire.region import Region, decode_region
+from hamicommon.wire.region.codec import Region, decode_region
 from harness.cluster import Cluster
 from harness.history.judge import Judge
 from harness.recording import judged

@@ -9,7 +9,7 @@ from typing import Any
 from hamicommon.model import Device, Share
 from hamicommon.wire.node_devices import encode_node_devices
 from hamicommon.wire.pod_devices import encode_pod_devices
-from kubectl_hami.values.cluster_snapshot import ClusterSnapshot
+from kubectl_hami.values.cluster import ClusterSnapshot
 
 NOW = datetime(2026, 11, 25, 12, tzinfo=UTC)
 ALLOCATED = "hami.io/vgpu-devices-allocated"

@@ -11,7 +11,7 @@ import pytest
 from kubectl_hami.answer.usage import hours, totals
 from kubectl_hami.commands.usage import span
 from kubectl_hami.main import parser
-from kubectl_hami.values.cluster_snapshot import ClusterSnapshot
+from kubectl_hami.values.cluster import ClusterSnapshot
 
 from .builders import a_cluster, a_node
 from .prometheus import Prometheus

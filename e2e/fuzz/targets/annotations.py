@@ -15,15 +15,13 @@ from fuzz.targets.forms import VECTORS, some, text_of
 from hamicommon.wire.device_lists import on_both, on_either, type_allowed, uuid_allowed
 from hamicommon.wire.errors import DecodeError, EncodeError
 from hamicommon.wire.handshake import decode_handshake, encode_handshake
-from hamicommon.wire.mig.allocations import decode_mig_allocations, encode_mig_allocations
-from hamicommon.wire.mig.suffix import decode_mig_suffix
+from hamicommon.wire.mig import decode_mig_allocations, decode_mig_suffix, encode_mig_allocations
 from hamicommon.wire.node_devices import decode_node_devices, encode_node_devices
 from hamicommon.wire.node_lock import decode_node_lock, encode_node_lock
 from hamicommon.wire.pair_scores import decode_pair_scores, encode_pair_scores
 from hamicommon.wire.pod_devices import decode_pod_devices, encode_pod_devices
-from hamicommon.wire.policies import decode_device_policies
+from hamicommon.wire.policies import decode_device_policies, decode_scoring_weights
 from hamicommon.wire.quantity import QuantityError, parse_quantity, rounded, rounded_down, whole
-from hamicommon.wire.scoring_weights import decode_scoring_weights
 from hamicommon.wire.version import JSON_SINCE, NEWEST, NINE_FIELDS_SINCE, OLDEST, WireVersion
 
 INPUTS: Final = 30_000

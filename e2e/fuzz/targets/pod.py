@@ -13,8 +13,7 @@ import orjson
 
 from fuzz.targets.forms import DEVICE_CONFIGS, VECTORS, WEBHOOK, cases, some
 from hamicommon.config.device_config import load_device_config
-from hamicommon.pod.amounts import AMOUNT_LIMIT
-from hamicommon.pod.counts import effective_counts
+from hamicommon.pod.amounts import AMOUNT_LIMIT, effective_counts
 from hamicommon.pod.reading import Pod, read_pod
 from hamicommon.pod.shape import POD, check_shape
 from hamicommon.vendors.description import Vendor

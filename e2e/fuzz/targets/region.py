@@ -13,17 +13,9 @@ from typing import Final
 
 from fuzz.targets.forms import VECTORS, cases
 from hamicommon.wire.errors import DecodeError, EncodeError
-from hamicommon.wire.region import (
-    DEVICES,
-    Region,
-    decode_region,
-    decode_state,
-    detect_layout,
-    encode_region,
-    head_size,
-    sum_processes,
-    tail_start,
-)
+from hamicommon.wire.region.codec import Region, decode_region, encode_region
+from hamicommon.wire.region.layout import DEVICES, detect_layout
+from hamicommon.wire.region.sums import decode_state, head_size, sum_processes, tail_start
 from hamicommon.wire.region.trace import ENTRIES, TRACE_BYTES, TRACE_MAGIC, decode_trace
 
 INPUTS: Final = 600

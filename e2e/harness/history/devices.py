@@ -12,7 +12,7 @@ from typing import Any
 from hamicommon.model import Device
 from hamicommon.pod.amounts import NOTHING, Amounts
 from hamicommon.vendors.description import Vendor, limit_readers
-from hamicommon.vendors.resource_quota import PREFIX, hard_limits, strictest
+from hamicommon.wire.resource_quota import PREFIX, hard_limits, strictest
 from harness.history.findings import Rule
 from harness.history.grants import Fault
 from harness.history.reading import WHOLE_PERCENT, Holding, Pod

@@ -30,8 +30,7 @@ from hamicommon.wire.handshake import (
     decode_handshake,
     encode_handshake,
 )
-from hamicommon.wire.mig.allocations import decode_mig_allocations, encode_mig_allocations
-from hamicommon.wire.mig.suffix import decode_mig_suffix
+from hamicommon.wire.mig import decode_mig_allocations, decode_mig_suffix, encode_mig_allocations
 from hamicommon.wire.node_devices import (
     NodeForm,
     decode_node_devices,
@@ -41,19 +40,9 @@ from hamicommon.wire.node_devices import (
 from hamicommon.wire.node_lock import decode_node_lock, encode_node_lock
 from hamicommon.wire.pair_scores import decode_pair_scores, encode_pair_scores
 from hamicommon.wire.pod_devices import decode_pod_devices, encode_pod_devices
-from hamicommon.wire.policies import DEVICE_POLICIES, decode_device_policies
-from hamicommon.wire.region import (
-    DEVICES,
-    LAYOUTS,
-    DeviceMemory,
-    DeviceUtilization,
-    Layout,
-    Region,
-    Slot,
-    decode_region,
-    encode_region,
-)
-from hamicommon.wire.scoring_weights import decode_scoring_weights
+from hamicommon.wire.policies import DEVICE_POLICIES, decode_device_policies, decode_scoring_weights
+from hamicommon.wire.region.codec import DeviceMemory, DeviceUtilization, Region, Slot, decode_region, encode_region
+from hamicommon.wire.region.layout import DEVICES, LAYOUTS, Layout
 from hamicommon.wire.version import JSON_SINCE, NEWEST, NINE_FIELDS_SINCE, PLACEMENTS_SINCE, WireVersion
 
 pytestmark = pytest.mark.property

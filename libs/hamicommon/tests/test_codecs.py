@@ -16,7 +16,8 @@ from hamicommon.wire.handshake import Handshake, HandshakeLayout, HandshakeState
 from hamicommon.wire.node_devices import NodeForm, decode_node_devices, encode_node_devices, node_form
 from hamicommon.wire.node_lock import encode_node_lock
 from hamicommon.wire.pod_devices import decode_pod_devices, encode_pod_devices
-from hamicommon.wire.region import LAYOUT_V1_2, Region, decode_region, encode_region
+from hamicommon.wire.region.codec import Region, decode_region, encode_region
+from hamicommon.wire.region.layout import LAYOUT_V1_2
 from hamicommon.wire.version import NEWEST, OLDEST, WireVersion
 
 NOON = datetime(2026, 8, 21, 12, tzinfo=UTC)

@@ -17,15 +17,13 @@ from hamicommon.wire.device_lists import type_allowed, uuid_allowed
 from hamicommon.wire.errors import DecodeError
 from hamicommon.wire.handshake import decode_handshake
 from hamicommon.wire.limits import MAX_CHARACTERS
-from hamicommon.wire.mig.allocations import decode_mig_allocations
-from hamicommon.wire.mig.suffix import decode_mig_suffix
+from hamicommon.wire.mig import decode_mig_allocations, decode_mig_suffix
 from hamicommon.wire.node_devices import decode_node_devices
 from hamicommon.wire.node_lock import decode_node_lock
 from hamicommon.wire.pair_scores import decode_pair_scores
 from hamicommon.wire.pod_devices import decode_pod_devices
-from hamicommon.wire.policies import decode_device_policies
-from hamicommon.wire.region import decode_region
-from hamicommon.wire.scoring_weights import decode_scoring_weights
+from hamicommon.wire.policies import decode_device_policies, decode_scoring_weights
+from hamicommon.wire.region.codec import decode_region
 
 SIZE = 40_000
 DECODERS: dict[str, Callable[[str], Any]] = {

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hamicommon.pod.amounts import AMOUNT_LIMIT
-from hamicommon.pod.counts import effective_counts
+from hamicommon.pod.amounts import AMOUNT_LIMIT, effective_counts
 
 GPU = "nvidia.com/gpu"
 NAMES = frozenset({GPU, "hygon.com/dcunum"})

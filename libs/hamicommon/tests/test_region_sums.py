@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from hamicommon.wire.region import Slot, decode_region, detect_layout
-from hamicommon.wire.region.layout import LAYOUT_V1_1, LAYOUT_V1_2, SLOTS, Layout, has_seqlock_first
+from hamicommon.wire.region.codec import Slot, decode_region
+from hamicommon.wire.region.layout import LAYOUT_V1_1, LAYOUT_V1_2, SLOTS, Layout, detect_layout, has_seqlock_first
 from hamicommon.wire.region.records import (
     MARK,
     MARK_START,

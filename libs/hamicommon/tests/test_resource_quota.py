@@ -14,7 +14,7 @@ from hamicommon.config.device_config import DeviceConfig, load_device_config
 from hamicommon.model import Request
 from hamicommon.vendors import enflame, metax
 from hamicommon.vendors.description import limit_readers
-from hamicommon.vendors.resource_quota import PREFIX, hard_limits, unapplied_limits
+from hamicommon.wire.resource_quota import PREFIX, hard_limits, unapplied_limits
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 CASES = json.loads((VECTORS / "resource-quotas" / "limits.json").read_text())

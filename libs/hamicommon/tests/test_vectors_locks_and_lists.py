@@ -13,8 +13,7 @@ from hamicommon.wire.device_lists import on_both, on_either, type_allowed, uuid_
 from hamicommon.wire.errors import DecodeError
 from hamicommon.wire.go.strconv import parse_bool
 from hamicommon.wire.node_lock import decode_node_lock, encode_node_lock
-from hamicommon.wire.policies import DEVICE_POLICIES, decode_device_policies
-from hamicommon.wire.scoring_weights import decode_scoring_weights
+from hamicommon.wire.policies import DEVICE_POLICIES, decode_device_policies, decode_scoring_weights
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -10,8 +10,7 @@ import pytest
 
 from hamicommon.model import MigAllocation, MigPlacement, PodShares, Share
 from hamicommon.wire.errors import DecodeError, EncodeError
-from hamicommon.wire.mig.allocations import decode_mig_allocations, encode_mig_allocations
-from hamicommon.wire.mig.suffix import decode_mig_suffix
+from hamicommon.wire.mig import decode_mig_allocations, decode_mig_suffix, encode_mig_allocations
 from hamicommon.wire.pod_devices import decode_pod_devices, encode_pod_devices
 from hamicommon.wire.version import WireVersion
 

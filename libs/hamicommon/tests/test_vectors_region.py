@@ -13,17 +13,8 @@ from typing import Any
 import pytest
 
 from hamicommon.wire.errors import DecodeError
-from hamicommon.wire.region import (
-    HEADER_BYTES,
-    LAYOUTS,
-    MAGIC,
-    Layout,
-    Region,
-    Slot,
-    decode_region,
-    detect_layout,
-    encode_region,
-)
+from hamicommon.wire.region.codec import Region, Slot, decode_region, encode_region
+from hamicommon.wire.region.layout import HEADER_BYTES, LAYOUTS, MAGIC, Layout, detect_layout
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "region"
 CASES: list[dict[str, Any]] = json.loads((VECTORS / "cases.json").read_text("utf-8"))

@@ -24,7 +24,7 @@ from hamicommon.pod.reading import Pod, read_pod
 from hamicommon.runtime.host.nvml import Nvml
 from hamicommon.vendors.nvidia import MigProfileRule
 from hamicommon.wire import keys
-from hamicommon.wire.mig.allocations import decode_mig_allocations, encode_mig_allocations
+from hamicommon.wire.mig import decode_mig_allocations, encode_mig_allocations
 
 GPU = "GPU-aaaaaaaa-0000-4000-8000-000000000000"
 NODE = "n1"

@@ -12,7 +12,7 @@ def test_owner_holds_exactly_the_replicas() -> None:
     """A container with more or fewer of them is not the owner."""
     entries = [entry("a", "main", "r0", "r1"), entry("b", "main", "r2")]
 
-    assert "b" == owner(frozenset({"r2"}), RESOURCE, entries).pod_uid
+    assert [entries[1]] == owner(frozenset({"r2"}), RESOURCE, entries)
     with pytest.raises(OwnerError, match=r"no container .* holds exactly r0 of nvidia.com/gpu"):
         owner(frozenset({"r0"}), RESOURCE, entries)
 
@@ -27,7 +27,9 @@ def test_init_and_main_container_of_the_same_replicas_are_both_meant() -> None:
     """Each has the device of its own Allocate answer."""
     entries = [entry("a", "init", "r0", cdi="hami.io/vgpu=a-1"), entry("a", "main", "r0", cdi="hami.io/vgpu=a-2")]
 
-    assert (("init", "a-1"), ("main", "a-2")) == owner(frozenset({"r0"}), RESOURCE, entries).devices
+    found = owner(frozenset({"r0"}), RESOURCE, entries)
+
+    assert [("init", "a-1"), ("main", "a-2")] == [(each.container, each.device) for each in found]
 
 
 def test_two_pods_with_the_same_replicas_are_an_error() -> None:
@@ -38,7 +40,9 @@ def test_two_pods_with_the_same_replicas_are_an_error() -> None:
 
 def test_container_allocated_another_way_has_no_device() -> None:
     """HAMi's plugin, or this one under the lock, answered for it."""
-    assert (("main", None),) == owner(frozenset({"r"}), RESOURCE, [entry("a", "main", "r", cdi="x.y/z=1")]).devices
+    [found] = owner(frozenset({"r"}), RESOURCE, [entry("a", "main", "r", cdi="x.y/z=1")])
+
+    assert ("main", None) == (found.container, found.device)
 
 
 def test_list_that_names_another_pod_is_a_contradiction() -> None:

@@ -37,7 +37,8 @@ from hami_monitor.serve.monitor import Monitor
 from hamicommon.runtime.api.kube import Kube
 from hamicommon.runtime.program import garbage, logs
 from hamicommon.runtime.serving import http
-from hamicommon.wire.region import DeviceRecords, decode_region
+from hamicommon.wire.region.codec import decode_region
+from hamicommon.wire.region.records import DeviceRecords
 
 from .region_files import Process, a_region
 

@@ -7,8 +7,20 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hamicommon.wire.region import LAYOUT_V1_2, MAGIC, UUID_BYTES, DeviceRecords, Layout, Unreached, WaitRecord
-from hamicommon.wire.region.records import MARK, MARK_START, PEAK, UNREACHED, WAIT_REASONS, WAITED, WAITING, WAITS
+from hamicommon.wire.region.layout import LAYOUT_V1_2, MAGIC, UUID_BYTES, Layout
+from hamicommon.wire.region.records import (
+    MARK,
+    MARK_START,
+    PEAK,
+    UNREACHED,
+    WAIT_REASONS,
+    WAITED,
+    WAITING,
+    WAITS,
+    DeviceRecords,
+    Unreached,
+    WaitRecord,
+)
 
 SEMAPHORE = struct.pack("<IIi", 1, 0, 128)
 """A free process-shared semaphore, as glibc initialises it."""

@@ -13,14 +13,13 @@ from typing import Any
 import pytest
 
 from hami_monitor.adapters.book_file import BookFile
-from hami_monitor.decide.accounts.book import Book, DeviceAccount
+from hami_monitor.decide.accounts.book import Book, DeviceAccount, used_parts
 from hami_monitor.decide.accounts.book_text import encode_book
 from hami_monitor.decide.accounts.price import Offer
-from hami_monitor.decide.accounts.use import used_parts
 from hami_monitor.decide.driver_use import DriverUse
 from hami_monitor.decide.observation import ShownDevice
 from hamicommon.model import Share
-from hamicommon.wire.region import DeviceSums
+from hamicommon.wire.region.sums import DeviceSums
 from testbed.waiting import eventually
 
 from .accounts_life import INVENTORY

@@ -14,7 +14,8 @@ from hami_monitor.decide.pods import MonitoredPod
 from hami_monitor.decide.usage import ContainerUsage
 from hami_monitor.metrics.families import families
 from hamicommon.model import MigAllocation, MigPlacement, Share
-from hamicommon.wire.region import DeviceRecords, DeviceSums, Unreached, WaitRecord
+from hamicommon.wire.region.records import DeviceRecords, Unreached, WaitRecord
+from hamicommon.wire.region.sums import DeviceSums
 
 MIB = 1 << 20
 NOW = 1000.5

@@ -18,7 +18,8 @@ from hami_monitor.metrics.collector import MonitorCollector
 from hami_monitor.serve.monitor import Monitor
 from hami_monitor.serve.rounds import STALLED_SECONDS
 from hamicommon.runtime.api.kube import Kube
-from hamicommon.wire.region import SLOTS, decode_region
+from hamicommon.wire.region.codec import decode_region
+from hamicommon.wire.region.layout import SLOTS
 from testbed.waiting import eventually
 
 from .pod_server import PodServer, a_pod

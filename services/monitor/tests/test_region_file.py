@@ -16,22 +16,10 @@ from hypothesis import strategies as st
 from hami_monitor.adapters.region_file import RegionFile, RegionRefusedError, RegionUnusedError
 from hami_monitor.decide.containers import Refusal
 from hami_monitor.decide.feedback import RECENT_MAX, FeedbackWrite
-from hamicommon.wire.region import (
-    LAYOUT_V0,
-    LAYOUT_V1_1,
-    LAYOUT_V1_1_SHIFTED,
-    LAYOUT_V1_2,
-    SLOTS,
-    DeviceMemory,
-    DeviceRecords,
-    DeviceSums,
-    DeviceUtilization,
-    Layout,
-    RegionState,
-    Unreached,
-    WaitRecord,
-    decode_region,
-)
+from hamicommon.wire.region.codec import DeviceMemory, DeviceUtilization, decode_region
+from hamicommon.wire.region.layout import LAYOUT_V0, LAYOUT_V1_1, LAYOUT_V1_1_SHIFTED, LAYOUT_V1_2, SLOTS, Layout
+from hamicommon.wire.region.records import DeviceRecords, Unreached, WaitRecord
+from hamicommon.wire.region.sums import DeviceSums, RegionState
 
 from .region_files import Process, a_region
 

@@ -13,7 +13,7 @@ import pytest
 from hami_monitor.adapters.region_file import RegionFile, RegionRefusedError
 from hami_monitor.decide.containers import Refusal
 from hami_monitor.decide.feedback import FeedbackWrite
-from hamicommon.wire.region import ProcessSums, RegionState
+from hamicommon.wire.region.sums import ProcessSums, RegionState
 
 VECTORS = Path(__file__).parents[3] / "libs/hamicommon/vectors/region"
 CASES = {case["case"]: case for case in json.loads((VECTORS / "cases.json").read_text())}

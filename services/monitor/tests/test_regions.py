@@ -15,7 +15,8 @@ from hami_monitor.decide.feedback import FeedbackWrite
 from hami_monitor.decide.grants import Grant
 from hami_monitor.decide.usage import SLOTS_EACH_SCRAPE
 from hamicommon.model import Share
-from hamicommon.wire.region import SLOTS, DeviceSums
+from hamicommon.wire.region.layout import SLOTS
+from hamicommon.wire.region.sums import DeviceSums
 
 from .region_files import HookPath, Process, a_region
 

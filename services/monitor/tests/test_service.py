@@ -10,7 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from hamicommon.wire.region import LAYOUT_V0, LAYOUT_V1_2, decode_region
+from hamicommon.wire.region.codec import decode_region
+from hamicommon.wire.region.layout import LAYOUT_V0, LAYOUT_V1_2
 from testbed.waiting import eventually
 
 from .fake_driver import DEVICE_A, DEVICE_B

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hami_monitor.decide.grants import Grant
 from hami_monitor.decide.usage import SLOTS_EACH_SCRAPE, affordable, container_usage, granted_devices
 from hamicommon.model import Share
-from hamicommon.wire.region import DeviceSums, ProcessSums, RegionState
+from hamicommon.wire.region.sums import DeviceSums, ProcessSums, RegionState
 
 
 def a_state(*uuids: bytes, last_kernel_time: int | None = 0) -> RegionState:

@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from hamicommon.errors import HamiError
+from hamicommon.cli.ending import exit_code
 from kubectl_hami import __version__
 from kubectl_hami.commands import bundle, completion, doctor, explain, grants, top, ui, usage, waiting
-from kubectl_hami.commands.command_line import INTERRUPTED, NAME, UNKNOWN, WELL, silence
+from kubectl_hami.commands.command_line import NAME, UNKNOWN, WELL
 from kubectl_hami.show.table import safe
 
 COMPLETER: Final = "kubectl_complete-hami"
@@ -30,18 +30,7 @@ def main() -> int:
     if first.startswith("-") and first not in ("-h", "--help", "--version"):
         known.error(f"{first} stands after the command, as in: {NAME} top {first}")
     options = known.parse_args()
-    try:
-        code: int = options.command(options)
-        sys.stdout.flush()
-    except HamiError as error:
-        sys.stderr.write(f"{NAME} {options.name}: {safe(str(error))}\n")
-        return UNKNOWN
-    except BrokenPipeError:
-        silence()
-        return UNKNOWN
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    return code
+    return exit_code(lambda: options.command(options), f"{NAME} {options.name}", UNKNOWN, safe)
 
 
 def complete() -> int:

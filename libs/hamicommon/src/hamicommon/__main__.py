@@ -13,7 +13,8 @@ from typing import Any
 
 from hamicommon import __version__
 from hamicommon.cli import shapes
-from hamicommon.cli.formats import FORMATS, Format
+from hamicommon.cli.ending import exit_code
+from hamicommon.cli.formats import FORMATS
 from hamicommon.cli.region_file import read_region, read_trace
 from hamicommon.errors import HamiError
 from hamicommon.wire.errors import DecodeError, quote
@@ -23,24 +24,11 @@ from hamicommon.wire.go import json_reader
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line *arguments* (default: the process's) and return its exit status."""
     options = _parser().parse_args(arguments)
-    try:
-        _write(options.command(options))
-        sys.stdout.flush()
-    except HamiError as error:
-        print(f"hamicommon: {options.subject}: {error}", file=sys.stderr)
-        return 1
-    except BrokenPipeError:
-        # The reader has closed the pipe. The interpreter must not fail to flush the rest at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    return 0
+    return exit_code(lambda: _write(options.command(options)), f"hamicommon: {options.subject}", failed=1)
 
 
 def _decode(options: argparse.Namespace) -> Iterator[str]:
-    """Return the answer of `decode`: the JSON of a wire text."""
-    format_ = _format(options.subject)
+    format_ = next(each for each in FORMATS if each.name == options.subject)
     if options.lines:
         return _line_by_line(lambda line: format_.shape(_line_text(line), options.vendor))
     text = options.text if options.subject == "region" else _text(options.text)
@@ -55,16 +43,11 @@ def _region(options: argparse.Namespace) -> Iterator[str]:
 
 
 def _formats(_options: argparse.Namespace) -> Iterator[str]:
-    """Yield the answer of `formats`: the table of formats."""
     rows = [("FORMAT", "KEY OR FILE", "WRITTEN BY", "READ BY", "HAMI VERSIONS")]
     rows += [(each.name, each.keys, each.writers, each.readers, each.versions) for each in FORMATS]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() + "\n"
-
-
-def _format(name: str) -> Format:
-    return next(each for each in FORMATS if each.name == name)
 
 
 def _one(shape: Any) -> Iterator[str]:
@@ -121,10 +104,11 @@ def _utf8(data: bytes, place: str) -> str:
         raise DecodeError(f"{place}, byte {error.start}", "is not UTF-8") from None
 
 
-def _write(parts: Iterable[str]) -> None:
+def _write(parts: Iterable[str]) -> int:
     """Write *parts* as UTF-8, in any locale."""
     for part in parts:
         sys.stdout.buffer.write(part.encode("utf-8", "replace"))
+    return 0
 
 
 class _Command(argparse.ArgumentParser):

@@ -8,7 +8,8 @@ import pytest
 from containers import Container
 from virtual import not_under_tsan
 
-from hamicommon.wire.region import LAYOUT_V1_2, decode_records
+from hamicommon.wire.region.layout import LAYOUT_V1_2
+from hamicommon.wire.region.records import decode_records
 
 pytestmark = not_under_tsan
 

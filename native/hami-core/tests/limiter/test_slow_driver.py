@@ -6,7 +6,8 @@ import pytest
 from containers import Container
 from virtual import not_under_tsan
 
-from hamicommon.wire.region import LAYOUT_V1_2, decode_waits
+from hamicommon.wire.region.layout import LAYOUT_V1_2
+from hamicommon.wire.region.records import decode_waits
 
 SLOW_SECONDS = 20
 SYMBOLS = [

@@ -9,7 +9,8 @@ import pytest
 from containers import Container
 from virtual import not_under_tsan
 
-from hamicommon.wire.region import LAYOUT_V1_2, WaitRecord, decode_waits
+from hamicommon.wire.region.layout import LAYOUT_V1_2
+from hamicommon.wire.region.records import WaitRecord, decode_waits
 
 RECENT_KERNEL_OFFSET = 2008904
 """Source: include/hami/region.h."""

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 from containers import Container
 
-from hamicommon.wire.region import decode_region
+from hamicommon.wire.region.codec import decode_region
 from testbed.waiting import eventually
 
 

@@ -7,7 +7,7 @@ import json
 import pytest
 from containers import GPU_A, GPU_C, Container
 
-from hamicommon.wire.region import decode_region
+from hamicommon.wire.region.codec import decode_region
 
 CONTEXTS = """
 import pynvml

@@ -7,7 +7,8 @@ import subprocess
 import pytest
 from containers import GPU_A, GPU_B, GPU_C, Container
 
-from hamicommon.wire.region import LAYOUT_V1_2, decode_records
+from hamicommon.wire.region.layout import LAYOUT_V1_2
+from hamicommon.wire.region.records import decode_records
 
 MIB = 1 << 20
 

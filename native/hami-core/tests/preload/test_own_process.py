@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from containers import Container
 
-from hamicommon.wire.region import decode_region
+from hamicommon.wire.region.codec import decode_region
 
 ALLOCATE = """
 say("ready")

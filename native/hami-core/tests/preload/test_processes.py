@@ -6,7 +6,7 @@ import json
 
 from containers import Container
 
-from hamicommon.wire.region import decode_region
+from hamicommon.wire.region.codec import decode_region
 
 MIB = 1 << 20
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from containers import GPU_A, GPU_B, GPU_C, Container
 
-from hamicommon.wire.region import decode_region
+from hamicommon.wire.region.codec import decode_region
 
 MIB = 1 << 20
 LAUNCH = """

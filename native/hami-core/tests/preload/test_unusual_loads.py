@@ -8,7 +8,8 @@ import subprocess
 import pytest
 from containers import SANITIZER, Container
 
-from hamicommon.wire.region import LAYOUT_V1_2, Unreached, decode_unreached
+from hamicommon.wire.region.layout import LAYOUT_V1_2
+from hamicommon.wire.region.records import Unreached, decode_unreached
 
 pytestmark = pytest.mark.skipif(bool(SANITIZER), reason="a sanitizer does not let a program load libraries so")
 

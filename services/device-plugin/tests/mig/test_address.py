@@ -23,8 +23,15 @@ from device_plugin_process import A100, PluginProcess, a_node, a_pod, needs_fake
 from hami_device_plugin.adapters.nvml import mig
 from hami_device_plugin.adapters.nvml.mig import MigNvml
 from hami_device_plugin.decide.allocate.allocation import GrantPolicy
-from hami_device_plugin.decide.mig.address import Address, CapabilityError, capability_files, decode_minors
-from hami_device_plugin.decide.mig.grant import GrantedInstance, instance_grant, needs_address
+from hami_device_plugin.decide.mig.grant import (
+    Address,
+    CapabilityError,
+    GrantedInstance,
+    capability_files,
+    decode_minors,
+    instance_grant,
+    needs_address,
+)
 from hami_device_plugin.decide.probe.strategy import ENVVAR, VOLUME_MOUNTS
 from hamicommon.runtime.host.nvml import Nvml
 from testbed.mig.files import device_files, mig_minors, show_mig

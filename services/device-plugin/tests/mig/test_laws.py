@@ -16,7 +16,7 @@ from hami_device_plugin.decide.mig.realize import PlacementError
 from hamicommon.errors import HamiError
 from hamicommon.model import MigAllocation, MigPlacement
 from hamicommon.wire import keys
-from hamicommon.wire.mig.allocations import decode_mig_allocations
+from hamicommon.wire.mig import decode_mig_allocations
 
 pytestmark = pytest.mark.property
 

@@ -12,8 +12,14 @@ import pytest
 
 from hami_monitor.adapters.kube import Events, Pods
 from hami_monitor.config import read_config
-from hami_monitor.decide.watchdog.confirmation import Seen
-from hami_monitor.decide.watchdog.eviction import LASTING_SECONDS, PAUSE_SECONDS, RETRY_SECONDS, recent, to_evict
+from hami_monitor.decide.watchdog.confirmation import (
+    EVICTION_SECONDS,
+    PAUSE_SECONDS,
+    RETRY_SECONDS,
+    Seen,
+    recent,
+    to_evict,
+)
 from hami_monitor.decide.watchdog.findings import Evidence, Finding, Kind
 from hami_monitor.serve.evictions import Evictions
 from hamicommon.runtime.api.kube import Kube
@@ -44,8 +50,8 @@ def test_no_kind_is_evicted_for_unless_it_is_named() -> None:
 
 def test_finding_must_last_longer_than_to_be_reported() -> None:
     """The Event comes before the eviction."""
-    assert to_evict(seen({MEMORY: NOW - LASTING_SECONDS + 0.1}), BOTH, {}, NOW) is None
-    assert MEMORY == to_evict(seen({MEMORY: NOW - LASTING_SECONDS}), BOTH, {}, NOW)
+    assert to_evict(seen({MEMORY: NOW - EVICTION_SECONDS + 0.1}), BOTH, {}, NOW) is None
+    assert MEMORY == to_evict(seen({MEMORY: NOW - EVICTION_SECONDS}), BOTH, {}, NOW)
 
 
 def test_oldest_finding_comes_first_and_the_next_after_a_pause() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from hami_monitor.decide.containers import ContainerKey
 from hami_monitor.decide.watchdog.findings import Evidence, Finding, Kind, grants
-from hami_monitor.decide.watchdog.unprepared import find_unprepared
+from hami_monitor.decide.watchdog.group_use import find_unprepared
 
 from .values import GPU_A, a_granted_pod, a_place, an_owner
 

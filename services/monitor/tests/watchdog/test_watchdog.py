@@ -24,8 +24,8 @@ from hami_monitor.decide.watchdog.control_groups import ContainerGroup
 from hami_monitor.decide.watchdog.findings import TOLERANCE_BYTES, Kind
 from hami_monitor.serve.driver_watch import DriverWatch
 from hami_monitor.serve.evictions import Evictions
-from hami_monitor.serve.group_reader import GroupReader
 from hami_monitor.serve.monitor import Monitor
+from hami_monitor.serve.watchdog import GroupReader
 from hamicommon.runtime.api.kube import Kube
 from hamicommon.runtime.host.nvml import NvmlError
 from hamicommon.runtime.host.unpreloaded import record

@@ -14,7 +14,6 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -37,8 +36,9 @@ from hami_scheduler.rules.vendors import vendor_rules
 from hami_scheduler.serve.kube.api import objects
 from hami_scheduler.values.policies import Policies
 from hami_scheduler.values.vendor import VendorRules
+from hamicommon.cli.ending import exit_code
 from hamicommon.cli.explanation import page
-from hamicommon.cli.manifests import documents, pods_of, with_namespace
+from hamicommon.cli.manifests import documents, pods_of, read_text, with_namespace
 from hamicommon.config.device_config import ConfigError, load_device_config
 from hamicommon.errors import HamiError
 from hamicommon.model import Object
@@ -60,23 +60,10 @@ class CommandError(HamiError):
 def main(arguments: Sequence[str]) -> int:
     """Run one command and return the exit code."""
     options = _parser().parse_args(arguments)
-    try:
-        found: int = options.command(options)
-        sys.stdout.flush()
-    except HamiError as error:
-        sys.stderr.write(f"{NAME} {options.name}: {error}\n")
-        return UNKNOWN
-    except BrokenPipeError:
-        # The reader has closed the pipe; the interpreter must not fail to flush the rest at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return UNKNOWN
-    except KeyboardInterrupt:
-        return 130
-    return found
+    return exit_code(lambda: options.command(options), f"{NAME} {options.name}", UNKNOWN)
 
 
 def _explain(options: argparse.Namespace) -> int:
-    """Run `explain`."""
     name = options.pod.rpartition("/")[2]
     if options.pod not in {name, f"pod/{name}", f"pods/{name}"} or not name:
         raise CommandError(
@@ -100,7 +87,6 @@ def _explain(options: argparse.Namespace) -> int:
 
 
 def _simulate(options: argparse.Namespace) -> int:
-    """Run `simulate`."""
     pods = [with_namespace(pod, options.namespace) for source in options.file for pod in pods_of(*_documents(source))]
     if not pods:
         raise CommandError(f"{', '.join(options.file)}: holds no Pod and no object that creates Pods")
@@ -120,10 +106,9 @@ def _simulate(options: argparse.Namespace) -> int:
 
 
 def _snapshot(options: argparse.Namespace) -> int:
-    """Run `snapshot`."""
     settings: dict[str, str]
     if options.device_config_file:
-        settings = {DEVICE_CONFIG_KEY: _read(options.device_config_file), **_policy_settings(options)}
+        settings = {DEVICE_CONFIG_KEY: read_text(options.device_config_file)[0], **_policy_settings(options)}
     else:
         settings = {**_ask(options.server, "/settings"), **_policy_settings(options)}
     vendors = vendor_rules(_device_config(settings[DEVICE_CONFIG_KEY], "the device config"))
@@ -182,7 +167,7 @@ def _settings(saved: Saved, options: argparse.Namespace) -> tuple[tuple[VendorRu
     """Return the vendors and policies: from flags, else from the snapshot."""
     text, source = saved.settings.get(DEVICE_CONFIG_KEY), "the snapshot's device config"
     if options.device_config_file:
-        text, source = _read(options.device_config_file), options.device_config_file
+        text, source = read_text(options.device_config_file)
     if text is None:
         raise CommandError("the snapshot has no device config; give --device-config-file")
     settings = {**saved.settings, **_policy_settings(options)}
@@ -208,18 +193,8 @@ def _policy_settings(options: argparse.Namespace) -> dict[str, str]:
 
 def _documents(source: str) -> tuple[list[Any], str]:
     """Return the documents of a JSON or YAML file, and its name for messages."""
-    text, name = _read(source), "standard input" if source == "-" else source
+    text, name = read_text(source)
     return documents(text, name), name
-
-
-def _read(source: str) -> str:
-    try:
-        data = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise CommandError(f"{source}: byte {error.start} is not UTF-8") from error
-    except OSError as error:
-        raise CommandError(f"{source}: {error.strerror or error}") from error
 
 
 # Output

@@ -16,7 +16,7 @@ from hami_scheduler.state.cluster import Cluster
 from hami_scheduler.values.reasons import Misfit
 from hami_scheduler.values.request import PodRequest
 from hamicommon.model import MigAllocation, MigPlacement, Object
-from hamicommon.wire.mig.allocations import encode_mig_allocations
+from hamicommon.wire.mig import encode_mig_allocations
 
 from ..support.builders import a_cluster, a_container, a_device, a_mig_device, a_node, a_pod, a_register, a_request
 from ..support.hypothesis_profiles import profile

@@ -23,7 +23,7 @@ from hami_scheduler.values.policies import Policies
 from hami_scheduler.values.reasons import Misfit, Reason
 from hami_scheduler.values.request import PodRequest, read_request
 from hamicommon.model import PodShares
-from hamicommon.pod.counts import effective_counts
+from hamicommon.pod.amounts import effective_counts
 from hamicommon.pod.reading import Container
 from hamicommon.wire import keys
 from hamicommon.wire.pod_devices import decode_pod_devices

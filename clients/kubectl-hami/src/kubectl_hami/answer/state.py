@@ -21,8 +21,7 @@ from hamicommon.wire.node_devices import decode_node_devices
 from kubectl_hami.answer.exposition import ScrapeError, samples
 from kubectl_hami.answer.shares import PodAllocation, allocations, is_ready
 from kubectl_hami.answer.waits import waiting
-from kubectl_hami.values.cluster import ClusterState, Device, Node, Share
-from kubectl_hami.values.cluster_snapshot import ClusterSnapshot
+from kubectl_hami.values.cluster import ClusterSnapshot, ClusterState, Device, Node, Share
 
 _REGISTER: Final = re.compile(r"hami\.io/node-(register-.+|.+-register)")
 """The annotation with the inventory, of any vendor."""

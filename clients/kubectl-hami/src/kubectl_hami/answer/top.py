@@ -66,7 +66,6 @@ def device_rows(state: ClusterState) -> Iterator[Row]:
 def _row(
     state: ClusterState, name: tuple[str, ...], wide: tuple[str, ...], devices: Sequence[Device], problem: str
 ) -> Row:
-    """Return the row of *devices* together."""
     return Row(
         cluster=state.cluster,
         name=name,

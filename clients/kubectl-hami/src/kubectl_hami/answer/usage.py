@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kubectl_hami.answer.exposition import ScrapeError, samples
-from kubectl_hami.values.cluster_snapshot import ClusterSnapshot
+from kubectl_hami.values.cluster import ClusterSnapshot
 
 HOUR_SECONDS: Final = 3600
 _MODEL: Final = "device_type"

@@ -15,8 +15,7 @@ import orjson
 
 from kubectl_hami.answer.state import state_of
 from kubectl_hami.commands.command_line import WELL, UsageError, add_clusters, one_source, warn
-from kubectl_hami.read.collect import collect_pods, events
-from kubectl_hami.read.examine import examine
+from kubectl_hami.read.collect import collect_pods, events, examine
 from kubectl_hami.read.recorder import Recorder
 from kubectl_hami.read.scheduler import explanation, settings
 from kubectl_hami.read.source import ReadError, Source, objects

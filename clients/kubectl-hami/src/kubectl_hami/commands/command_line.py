@@ -6,7 +6,6 @@ could not be answered or was wrongly put; then one line on stderr says why.
 """
 
 import argparse
-import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +20,7 @@ from kubectl_hami.show.table import safe
 T = TypeVar("T")
 
 NAME: Final = "kubectl hami"
-WELL, BAD, UNKNOWN, INTERRUPTED = 0, 1, 2, 130
+WELL, BAD, UNKNOWN = 0, 1, 2
 _PROBLEMS_SHOWN: Final = 10
 
 
@@ -107,8 +106,3 @@ def warn(problems: Iterable[str]) -> None:
         sys.stderr.write(f"{NAME}: {safe(problem)}\n")
     if len(every) > _PROBLEMS_SHOWN:
         sys.stderr.write(f"{NAME}: and {len(every) - _PROBLEMS_SHOWN} more\n")
-
-
-def silence() -> None:
-    """Let the interpreter end without an error after the reader of our output has gone."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from kubectl_hami.answer.doctor import checks
 from kubectl_hami.commands.command_line import BAD, WELL, add_clusters, read_each, sources, warn
-from kubectl_hami.read.examine import examine
+from kubectl_hami.read.collect import examine
 from kubectl_hami.show.form import written
 from kubectl_hami.show.table import put, safe, table
 from kubectl_hami.values.diagnosis import Check, Health

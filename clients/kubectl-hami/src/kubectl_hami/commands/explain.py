@@ -15,7 +15,7 @@ from typing import Any, Final
 from rich.console import Console
 
 from hamicommon.cli.explanation import page
-from hamicommon.cli.manifests import documents, pods_of, with_namespace
+from hamicommon.cli.manifests import documents, pods_of, read_text, with_namespace
 from kubectl_hami.commands.command_line import BAD, WELL, UsageError, add_clusters, namespace_of, one_source
 from kubectl_hami.read.archive import Archive
 from kubectl_hami.read.scheduler import explanation, simulation
@@ -60,7 +60,6 @@ class _Output(argparse.Action):
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
     ) -> None:
-        """Set the options."""
         namespace.output = "text" if values == "wide" else values
         namespace.all = namespace.all or values == "wide"
 
@@ -111,25 +110,16 @@ def pods_in(files: Sequence[str], namespace: str) -> list[dict[str, Any]]:
     Return the Pods that *files* would create, in *namespace* if they name none.
 
     Raises:
-        UsageError: a file cannot be read, or none of them creates a Pod.
-        ManifestError: a file is no manifest.
+        UsageError: none of them creates a Pod.
+        ManifestError: a file cannot be read, or is no manifest.
     """
     found = []
     for file in files:
-        name = "standard input" if file == "-" else file
-        found += pods_of(documents(_text(file, name), name), name)
+        text, name = read_text(file)
+        found += pods_of(documents(text, name), name)
     if not found:
         raise UsageError(f"{', '.join(files)}: holds no Pod and no object that creates Pods")
     return [with_namespace(pod, namespace) for pod in found]
-
-
-def _text(file: str, name: str) -> str:
-    try:
-        return (sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()).decode()
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{name}: byte {error.start} is not UTF-8") from error
-    except OSError as error:
-        raise UsageError(f"{name}: {error.strerror or error}") from error
 
 
 def _show(reports: Sequence[dict[str, Any]], options: argparse.Namespace, *, is_list: bool) -> int:

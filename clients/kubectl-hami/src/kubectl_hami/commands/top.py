@@ -105,11 +105,8 @@ def show(states: Sequence[ClusterState], options: argparse.Namespace) -> None:
     elif any(state.nodes for state in states) or options.watch:
         put(drawn(states, options))
     else:
-        sys.stdout.write(f"no {options.of} match\n" if _is_narrowed(options) else "no Node offers devices\n")
-
-
-def _is_narrowed(options: argparse.Namespace) -> bool:
-    return bool(options.namespace or options.node or options.model)
+        is_narrowed = options.namespace or options.node or options.model
+        sys.stdout.write(f"no {options.of} match\n" if is_narrowed else "no Node offers devices\n")
 
 
 def drawn(states: Sequence[ClusterState], options: argparse.Namespace, width: int = 0) -> RenderableType:

@@ -22,7 +22,7 @@ from kubectl_hami.read.prometheus import asked
 from kubectl_hami.read.source import Source
 from kubectl_hami.show.form import written
 from kubectl_hami.show.table import percent, put, table
-from kubectl_hami.values.cluster_snapshot import ClusterSnapshot
+from kubectl_hami.values.cluster import ClusterSnapshot
 
 _SPAN: Final = re.compile(r"(\d{1,6})([mhdw])")
 _UNIT_SECONDS: Final = {"m": 60, "h": 3600, "d": 86_400, "w": 604_800}

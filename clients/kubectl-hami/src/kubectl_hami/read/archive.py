@@ -9,7 +9,6 @@ import io
 import tarfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -25,16 +24,8 @@ MEMBERS_LIMIT: Final = 50_000
 TOTAL_LIMIT_BYTES: Final = 1024 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """An answer that the bundle could not read."""
-
-    what: str
-    why: str
-    status: int
-
-
-Answer = bytes | Failure
+Answer = bytes | ReadError
+"""What was answered, or why nothing was when the archive was taken."""
 
 
 def get_question(path: str) -> str:
@@ -78,7 +69,7 @@ class Archive:
         found = self._answers.get(question)
         if found is None:
             raise ReadError(what, "is not in the archive")
-        if isinstance(found, Failure):
+        if isinstance(found, ReadError):
             raise ReadError(found.what, f"{found.why} (when the archive was taken)", found.status)
         return found
 
@@ -108,7 +99,7 @@ def load(file: str) -> Archive:
 def _answer(one: Mapping[str, Any], members: Mapping[str, bytes]) -> Answer:
     failure = one.get("error")
     if failure:
-        return Failure(str(failure["what"]), str(failure["why"]), int(failure["status"]))
+        return ReadError(str(failure["what"]), str(failure["why"]), int(failure["status"]))
     return members[one["file"]]
 
 

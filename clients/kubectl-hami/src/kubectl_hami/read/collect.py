@@ -1,18 +1,20 @@
 """
-Read what a picture of a cluster needs, and go on where something cannot be read. Also the Events about one Pod.
+Read what a picture of a cluster or a diagnosis needs, and go on where something cannot be read. Also the Events about
+one Pod.
 """
 
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote
 
 from hamicommon.model import Object
-from kubectl_hami.read.services import METRICS, endpoint, pods_of
-from kubectl_hami.read.source import Endpoint, ReadError, Source, objects, proxied
-from kubectl_hami.values.cluster_snapshot import ClusterSnapshot
-from kubectl_hami.values.diagnosis import MONITOR
+from kubectl_hami.read.services import METRICS, component_of, endpoint, pods_of
+from kubectl_hami.read.source import ReadError, Source, listing, objects, proxied
+from kubectl_hami.values.cluster import ClusterSnapshot
+from kubectl_hami.values.diagnosis import COMPONENTS, MONITOR, Examined, Service
 
 THREADS: Final = 16
 """Requests at a time."""
@@ -100,7 +102,7 @@ def _monitors(
     """Return the metrics of every monitor that answers, by Node."""
     found = {}
     places = [(str(pod["spec"].get("nodeName")), endpoint(pod, METRICS)) for pod in pods_of(pods, MONITOR)]
-    asked = [(node, pool.submit(_scrape, source, port)) for node, port in places if port is not None]
+    asked = [(node, pool.submit(source.get, proxied(port, "/metrics"))) for node, port in places if port is not None]
     silent: list[tuple[str, ReadError]] = []
     for node, answer in asked:
         try:
@@ -116,5 +118,45 @@ def _monitors(
     return found
 
 
-def _scrape(source: Source, port: Endpoint) -> bytes:
-    return source.get(proxied(port, "/metrics"))
+def examine(source: Source) -> Examined:
+    """
+    Return everything that the checks read.
+
+    Raises:
+        ReadError: not even the Pods can be read.
+    """
+    cluster = collect(source)
+    problems: list[str] = []
+    pods = [pod for pod in cluster.pods if component_of(pod) in COMPONENTS]
+    with ThreadPoolExecutor(THREADS) as pool:
+        services = tuple(pool.map(lambda pod: _service(source, pod), pods))
+    namespaces = sorted({str(pod["metadata"].get("namespace")) for pod in pods})
+    config_maps = [
+        one for name in namespaces for one in everything(source, f"/api/v1/namespaces/{name}/configmaps", problems)
+    ]
+    return Examined(
+        cluster=replace(cluster, problems=(*cluster.problems, *problems)),
+        services=services,
+        webhooks=everything(source, "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations", problems),
+        config_maps=tuple(config_maps),
+        node_leases=everything(source, "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases", problems),
+        version=_version(source),
+    )
+
+
+def _service(source: Source, pod: Object) -> Service:
+    """Return the service of *pod*, with its metrics if it answers."""
+    component, port = component_of(pod), endpoint(pod, METRICS)
+    if port is None:
+        return Service(component, pod, why_silent=f"it has no port called {METRICS}")
+    try:
+        return Service(component, pod, source.get(proxied(port, "/metrics")))
+    except ReadError as error:
+        return Service(component, pod, why_silent=error.why)
+
+
+def _version(source: Source) -> dict[str, Any]:
+    try:
+        return listing(source, "/version")
+    except ReadError:
+        return {}

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import orjson
 
-from kubectl_hami.read.archive import FORMAT, INDEX, SNAPSHOT, Answer, Failure, ask_question, get_question
+from kubectl_hami.read.archive import FORMAT, INDEX, SNAPSHOT, Answer, ask_question, get_question
 from kubectl_hami.read.redaction import UnknownAnswerError, redacted, scrubbed
 from kubectl_hami.read.source import Endpoint, ReadError, Source
 
@@ -74,17 +74,16 @@ class Recorder:
         self._remember(ask_question(endpoint, path), found)
         return found
 
-    def _remember(self, question: str, answer: bytes | ReadError) -> None:
-        kept = Failure(answer.what, answer.why, answer.status) if isinstance(answer, ReadError) else answer
+    def _remember(self, question: str, answer: Answer) -> None:
         with self._lock:
-            self._answers[question] = kept
+            self._answers[question] = answer
 
     def packed(self, snapshot: bytes) -> bytes:
         """Return the archive, with *snapshot* for the scheduler's own commands; empty for none."""
         entries: list[dict[str, Any]] = []
         files: dict[str, bytes] = {"README.txt": _README, **({SNAPSHOT: snapshot} if snapshot else {})}
         for number, (question, answer) in enumerate(sorted(self._answers.items())):
-            if isinstance(answer, Failure):
+            if isinstance(answer, ReadError):
                 error = {"what": answer.what, "why": answer.why, "status": answer.status}
                 entries.append({"question": question, "error": error})
                 continue

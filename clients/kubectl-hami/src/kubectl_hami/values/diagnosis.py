@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any, Final
 
 from hamicommon.model import Object
-from kubectl_hami.values.cluster_snapshot import ClusterSnapshot
+from kubectl_hami.values.cluster import ClusterSnapshot
 
 WEBHOOK: Final = "hami-webhook"
 SCHEDULER: Final = "hami-scheduler"

@@ -1,5 +1,5 @@
 """
-What `python -m hamicommon` prints and takes.
+What `python -m hamicommon` prints and takes, and what the commands of the scheduler and the client share with it.
 
-A module here may import every format, and read the file that the command line names. Only `__main__` imports it.
+A module here may import every format, and read the file that the command line names. Only commands import it.
 """

@@ -9,11 +9,11 @@ from typing import Any, Final
 from hamicommon.cli import shapes
 from hamicommon.cli.region_file import read_region
 from hamicommon.wire.handshake import decode_handshake
-from hamicommon.wire.mig.allocations import decode_mig_allocations
+from hamicommon.wire.mig import decode_mig_allocations
 from hamicommon.wire.node_devices import decode_node_devices
 from hamicommon.wire.node_lock import decode_node_lock
 from hamicommon.wire.pod_devices import decode_pod_devices
-from hamicommon.wire.scoring_weights import decode_scoring_weights
+from hamicommon.wire.policies import decode_scoring_weights
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,13 @@
 """
 Read the Pods that a manifest would create, for a question about them.
 
-Neighbours: the commands of the scheduler and of the client read the files.
+Neighbours: the commands of the scheduler and of the client ask.
 """
 
 import contextlib
+import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -16,7 +18,23 @@ from hamicommon.model import Object
 
 
 class ManifestError(HamiError):
-    """A file is no manifest of Pods."""
+    """A file cannot be read, or is no manifest of Pods."""
+
+
+def read_text(file: str) -> tuple[str, str]:
+    """
+    Return the text in *file*, `-` for standard input, and its name for messages.
+
+    Raises:
+        ManifestError: it cannot be read, or is not UTF-8.
+    """
+    name = "standard input" if file == "-" else file
+    try:
+        return (sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()).decode(), name
+    except UnicodeDecodeError as error:
+        raise ManifestError(f"{name}: byte {error.start} is not UTF-8") from error
+    except OSError as error:
+        raise ManifestError(f"{name}: {error.strerror or error}") from error
 
 
 def documents(text: str, name: str) -> list[Any]:

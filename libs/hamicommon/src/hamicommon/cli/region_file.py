@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from hamicommon.wire.errors import DecodeError, quote
-from hamicommon.wire.region import Region, decode_region
+from hamicommon.wire.region.codec import Region, decode_region
 from hamicommon.wire.region.trace import SUFFIX, TRACE_BYTES, Traced, decode_trace
 
 _MAX_REGION_BYTES: Final = 64 * 1024 * 1024

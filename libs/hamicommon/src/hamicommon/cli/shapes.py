@@ -5,14 +5,14 @@ It is not a wire format: no service writes or reads it. Values without a functio
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from json import JSONEncoder
 from typing import Any, Final
 
 from hamicommon.model import NodeLock
 from hamicommon.wire.go.times import format_rfc3339
 from hamicommon.wire.handshake import Handshake
-from hamicommon.wire.region import Region
+from hamicommon.wire.region.codec import Region
 from hamicommon.wire.region.trace import Traced, TracedLaunch
 
 
@@ -33,14 +33,10 @@ def handshake_shape(handshake: Handshake) -> dict[str, Any]:
 
 def region_shape(region: Region) -> dict[str, Any]:
     """Return a region; device indexes are keys, as text."""
-    shape = {name: getattr(region, name) for name in _REGION_FIELDS}
+    shape = {each.name: getattr(region, each.name) for each in fields(region)}
     shape["slots"] = [
         {
-            "index": slot.index,
-            "pid": slot.pid,
-            "host_pid": slot.host_pid,
-            "status": slot.status,
-            "seqlock": slot.seqlock,
+            **{name: getattr(slot, name) for name in ("index", "pid", "host_pid", "status", "seqlock")},
             "memory_bytes": _by_device(slot.memory),
             "monitor_used_bytes": {str(device): used for device, used in slot.monitor_used_bytes.items()},
             "utilization_percent": None if slot.utilization is None else _by_device(slot.utilization),
@@ -68,25 +64,6 @@ def trace_shape(entry: Traced) -> dict[str, Any]:
             "waited_us": dict(entry.waited_microseconds),
         }
     return shape | {"entry": "interval", "launches": entry.launches, "cost_us": entry.cost_nanoseconds / 1e3}
-
-
-_REGION_FIELDS: Final = (
-    "layout",
-    "major",
-    "minor",
-    "sm_init_flag",
-    "owner_pid",
-    "lock_value",
-    "postinit_lock_value",
-    "device_count",
-    "uuids",
-    "memory_limits_bytes",
-    "sm_limits_percent",
-    "priority",
-    "utilization_switch",
-    "recent_kernel",
-    "last_kernel_time",
-)
 
 
 def _by_device(records: Mapping[int, Any]) -> dict[str, Any]:

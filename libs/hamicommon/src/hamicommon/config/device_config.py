@@ -73,7 +73,6 @@ class DeviceConfig:
     old_forms: tuple[str, ...] = ()
 
     def __getitem__(self, section: Section[T]) -> T:
-        """Return the value of *section*."""
         value: T = getattr(self.sections, section.name)
         return value
 
@@ -121,7 +120,6 @@ def load_device_config(text: str) -> DeviceConfig:
 
 
 def _load(text: str, report: Report) -> Any:
-    """Return the sections in *text*."""
     try:
         root = read(text)
     except YamlError as error:

@@ -8,7 +8,7 @@ Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/nvidia/devi
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import orjson
@@ -35,6 +35,10 @@ class NodeOverride:
     preferred_allocation: bool | None = None
     excluded_uuids: tuple[str, ...] = ()
     excluded_indices: tuple[int, ...] = ()
+
+
+_OF_THE_CONFIG = {each.name for each in fields(NodeOverride)} & {each.name for each in fields(NvidiaConfig)}
+"""The fields that override the `nvidia` section's of the same name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,18 +84,7 @@ def load_node_overrides(text: str | bytes) -> NodeOverrides:
 
 
 def _applied(entry: NodeOverride, so_far: NodeConfig) -> NodeConfig:
-    given = {
-        name: getattr(entry, name)
-        for name in (
-            "device_split_count",
-            "device_memory_scaling",
-            "device_core_scaling",
-            "pre_configured_device_memory_mib",
-            "lib_cuda_log_level",
-            "enable_numa_topology",
-        )
-        if getattr(entry, name) is not None
-    }
+    given = {name: value for name in _OF_THE_CONFIG if (value := getattr(entry, name)) is not None}
     return NodeConfig(
         nvidia=replace(so_far.nvidia, **given),
         operating_mode=entry.operating_mode or so_far.operating_mode,

@@ -2,18 +2,21 @@
 What a Pod holds of each device, from the shares of its containers.
 
 Owns Kubernetes' formula for containers that do not all run at once (KEP-753). An ordinary init container runs with the
-sidecars before it. App containers run together, with all sidecars. The Pod takes the largest of these sums. Knows no
-vendor and no Node.
+sidecars before it. App containers run together, with all sidecars. The Pod takes the largest of these sums. The same
+formula says what the kubelet counts: replicas of extended resources, over the Pod's whole life. Knows no vendor and no
+Node.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from hamicommon.model import ContainerShares, PodShares
-from hamicommon.pod.containers import ContainerKind
+from hamicommon.pod.containers import ContainerKind, containers_of
 from hamicommon.wire.errors import DecodeError
-from hamicommon.wire.mig.suffix import decode_mig_suffix
+from hamicommon.wire.mig import decode_mig_suffix
+from hamicommon.wire.quantity import QuantityError, parse_quantity, whole
 
 AMOUNT_LIMIT = 2**31 - 1
 """The most that HAMi can write; a larger amount is read as this."""
@@ -141,3 +144,37 @@ def base_uuid(uuid: str) -> str:
 
 def _bounded(amount: int) -> int:
     return min(max(amount, 0), AMOUNT_LIMIT)
+
+
+def effective_counts(pod: Mapping[str, Any], resources: Set[str]) -> dict[str, int]:
+    """
+    Return how many of each of *resources* the kubelet of *pod* hands out for its whole life; without those of 0.
+
+    An init container's replicas stay with the Pod after it has ended, and later containers reuse them. So this does
+    not shrink when init containers are done, unlike what `amounts_over_time` says of devices.
+    Source: https://github.com/kubernetes/kubernetes/blob/v1.34.4/pkg/kubelet/cm/devicemanager/manager.go (`Allocate`)
+    """
+    containers = containers_of(pod)
+    most = most_over_time(
+        [kind for _, kind in containers], [_counts_of(container, resources) for container, _ in containers]
+    )
+    return {name: taken.replicas for name, taken in sorted(most.items()) if taken.replicas}
+
+
+def _counts_of(container: Mapping[str, Any], resources: Set[str]) -> dict[str, Amounts]:
+    """Return the amounts of *resources* that *container* asks; of extended resources limit and request are equal."""
+    amounts = container.get("resources") or {}
+    limits, requests = amounts.get("limits") or {}, amounts.get("requests") or {}
+    named = resources & (limits.keys() | requests.keys())
+    return {name: Amounts(_count(limits.get(name, requests.get(name, 0)))) for name in named}
+
+
+def _count(amount: str | int) -> int:
+    """Return *amount* as a kubelet counts it: rounded up; 0 if it is no quantity."""
+    found = whole(amount)
+    if found is None:
+        try:
+            found = math.ceil(parse_quantity(amount))
+        except QuantityError:
+            return 0
+    return min(max(found, 0), AMOUNT_LIMIT)

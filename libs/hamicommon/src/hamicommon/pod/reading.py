@@ -27,7 +27,7 @@ from hamicommon.pod.variables import choices_of, is_control_disabled, priority_o
 from hamicommon.vendors.description import RequestParser
 from hamicommon.wire import keys
 from hamicommon.wire.errors import DecodeError
-from hamicommon.wire.mig.allocations import decode_mig_allocations
+from hamicommon.wire.mig import decode_mig_allocations
 from hamicommon.wire.pod_devices import decode_pod_devices
 
 NOTHING_GRANTED = Granted((), {})

@@ -2,8 +2,8 @@
 One module for each vendor, which describes its configuration, names, keys and requests.
 
 A vendor's module has a `DESCRIPTION`, by which it is found. It may import the formats of `wire`, `description` with the
-parts that a description has, and `amounts` and `resource_quota`, which read what Pods and namespaces ask. It must never
-import another vendor, a service or `runtime`.
+parts that a description has, and `amounts`, which reads what Pods ask. It must never import another vendor, a service
+or `runtime`.
 """
 
 from collections.abc import Mapping

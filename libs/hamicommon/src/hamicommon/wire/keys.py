@@ -17,7 +17,7 @@ BIND_PHASE_FAILED = "failed"
 BIND_TIME = "hami.io/bind-time"
 """Pod annotation: Unix seconds of the bind."""
 MIG_ALLOCATIONS = "hami.io/vgpu-mig-allocations"
-"""Pod annotation: JSON, see `wire.mig.allocations`."""
+"""Pod annotation: JSON, see `wire.mig`."""
 
 ROOM_TIME = "hami.io/room-time"
 """Our Pod annotation: Unix seconds at which the waiting Pod had room. The change makes kube-scheduler retry it."""

@@ -60,7 +60,6 @@ def encode_pod_devices(shares: PodShares, version: WireVersion = NEWEST) -> str:
 
 
 def _decode_container(text: str, container: int) -> ContainerShares:
-    """Return the devices of one container."""
     shares = []
     for index, part in enumerate(text.split(":")):
         if "," not in part:
@@ -75,7 +74,6 @@ def _decode_container(text: str, container: int) -> ContainerShares:
 
 
 def _encode_container(shares: ContainerShares, container: int) -> str:
-    """Return the text of one container."""
     parts = []
     for index, share in enumerate(shares):
         try:
@@ -96,7 +94,6 @@ def _decode_share(text: str) -> Share:
 
 
 def _encode_share(share: Share) -> str:
-    """Return the text of one device."""
     if not share.uuid:
         raise EncodeError("field uuid", "is empty, which means no device")
     for name, value in (("uuid", share.uuid), ("type", share.type)):

@@ -47,9 +47,7 @@ def write_spec(root: Path, pod_uid: str, device: str, content: Mapping[str, Any]
 
 
 def spec_path(root: Path, pod_uid: str, device: str) -> Path:
-    """
-    Return the path of the spec of *device* in *root*.
-    """
+    """Return the path of the spec of *device* in *root*."""
     return root / f"{_PREFIX}{pod_uid}_{device}{_SUFFIX}"
 
 
@@ -74,9 +72,7 @@ def try_directory(root: Path) -> None:
 
 
 def spec_files(root: Path) -> Iterator[SpecFile]:
-    """
-    Yield every spec of this plugin in *root*, which need not exist.
-    """
+    """Yield every spec of this plugin in *root*, which need not exist."""
     for path in root.glob(f"{_PREFIX}*{_SUFFIX}"):
         pod_uid, _, device = path.name.removeprefix(_PREFIX).removesuffix(_SUFFIX).partition("_")
         if device:
@@ -84,16 +80,12 @@ def spec_files(root: Path) -> Iterator[SpecFile]:
 
 
 def remove_unfinished(root: Path) -> None:
-    """
-    Remove the temporary files that a process killed while writing a spec left in *root*.
-    """
+    """Remove the temporary files that a process killed while writing a spec left in *root*."""
     remove_temporaries(root, _PREFIX)
 
 
 def host_paths(root: Path) -> frozenset[str]:
-    """
-    Return the host path of every mount and hook in this plugin's specs in *root*.
-    """
+    """Return the host path of every mount and hook in this plugin's specs in *root*."""
     return frozenset(path for found in spec_files(root) for path in _named(found.path))
 
 

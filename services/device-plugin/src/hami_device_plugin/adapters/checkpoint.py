@@ -67,9 +67,7 @@ class Checkpoint:
         return self.read() if self._path.exists() else ()
 
     def of(self, resource: str) -> tuple[Allocated, ...]:
-        """
-        Return what containers have of *resource*; nothing if the file is missing or cannot be read.
-        """
+        """Return what containers have of *resource*; nothing if the file is missing or cannot be read."""
         try:
             return tuple(entry for entry in self.read() if entry.resource == resource)
         except CheckpointError:
@@ -114,9 +112,7 @@ def _annotated(answer: Any) -> list[str]:
 
 
 def _replicas(device_ids: Mapping[str, list[str]] | list[str] | None) -> list[str]:
-    """
-    Return all IDs, which the kubelet groups by NUMA node; kubelets before 1.20 wrote one list.
-    """
+    """Return all IDs, which the kubelet groups by NUMA node; kubelets before 1.20 wrote one list."""
     if device_ids is None:
         return []
     groups = [device_ids] if isinstance(device_ids, list) else device_ids.values()

@@ -36,9 +36,7 @@ def host_files_of(owner: str) -> Iterator[None]:
 
 
 def make_world_writable(directory: Path) -> None:
-    """
-    Create *directory* with its parents, writable for every user under any umask.
-    """
+    """Create *directory* with its parents, writable for every user under any umask."""
     directory.mkdir(parents=True, exist_ok=True)
     if directory.stat().st_mode & WORLD_WRITABLE != WORLD_WRITABLE:
         directory.chmod(WORLD_WRITABLE)

@@ -70,7 +70,6 @@ class Generator:
             raise GeneratorError(f"{self.program} cdi generate --mode={mode}: {error}") from error
 
     async def _run(self, *arguments: str) -> bytes:
-        """Run the program with *arguments*, and return its output."""
         what = f"{self.program} {' '.join(arguments[:3])}"
         try:
             process = await asyncio.create_subprocess_exec(

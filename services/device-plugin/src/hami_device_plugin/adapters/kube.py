@@ -124,10 +124,7 @@ class NodeKube:
         regarding = {"kind": "Pod", "metadata": {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid}}
         body = event(regarding, reason, message, component=SOURCE, warning=True, now=datetime.now(UTC))
         path = f"/api/v1/namespaces/{body['metadata']['namespace']}/events"
-        self._events.put(reason, lambda: self._create_event(path, body))
-
-    async def _create_event(self, path: str, body: Object) -> None:
-        await self._kube.create(path, body)
+        self._events.put(reason, partial(self._kube.create, path, body))
 
     @property
     def annotations(self) -> Mapping[str, str]:
@@ -352,9 +349,7 @@ class NodeKube:
         self._announce()
 
     def _read(self, item: Object) -> Pod:
-        """
-        Return the Pod in *item* with the allocation it was first seen with; later edits do not count.
-        """
+        """Return the Pod in *item* with the allocation it was first seen with; later edits do not count."""
         pod = read_pod(item, self._vendors)
         before = self.pods.get(pod.uid)
         promised = before.annotations.get(keys.MIG_ALLOCATIONS, "") if before is not None else ""
@@ -382,9 +377,7 @@ class NodeKube:
         self._arrival = asyncio.Event()
 
     async def _wait_until(self, is_so: Callable[[], bool], seconds: float) -> bool:
-        """
-        Wait for a change of a Pod after which *is_so* returns True; return whether it came in time.
-        """
+        """Wait for a change of a Pod after which *is_so* returns True; return whether it came in time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while not is_so():
@@ -413,7 +406,5 @@ def _pod_path(namespace: str, name: str) -> str:
 
 
 def _is_held_by(text: str, namespace: str, name: str) -> bool:
-    """
-    Return whether this Pod may release the lock *text*: it is its own, or it names no owner.
-    """
+    """Return whether this Pod may release the lock *text*: it is its own, or it names no owner."""
     return "," not in text or text.endswith(f",{namespace},{name}")

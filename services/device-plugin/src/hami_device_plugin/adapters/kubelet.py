@@ -241,9 +241,7 @@ async def register(kubelet_socket: Path, endpoint: str, resource: str) -> None:
 
 
 def is_served(path: Path) -> bool:
-    """
-    Return whether a process listens at the socket *path*.
-    """
+    """Return whether a process listens at the socket *path*."""
     with suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(1.0)
         probe.connect(str(path))
@@ -252,9 +250,7 @@ def is_served(path: Path) -> bool:
 
 
 def socket_identity(path: Path) -> int | None:
-    """
-    Return a number that differs between two sockets created at *path*; None if there is no socket.
-    """
+    """Return a number that differs between two sockets created at *path*; None if there is no socket."""
     try:
         return path.stat().st_ino
     except OSError:
@@ -262,9 +258,7 @@ def socket_identity(path: Path) -> int | None:
 
 
 async def _answer(context: Any, work: Awaitable[T]) -> T:
-    """
-    Wait for *work*; an error it raises ends the call with a message for the kubelet.
-    """
+    """Wait for *work*; an error it raises ends the call with a message for the kubelet."""
     try:
         return await work
     except HamiError as error:

@@ -24,9 +24,7 @@ class LibraryError(HamiError):
 
 
 def versioned(directory: Path, version: str, name: str = NAME) -> Path:
-    """
-    Return the path of the file *name* of this version in *directory*.
-    """
+    """Return the path of the file *name* of this version in *directory*."""
     return directory / f"{name}.{version}"
 
 
@@ -62,9 +60,7 @@ def write_preload(directory: Path) -> None:
 
 
 def host_library(directory: Path, version: str) -> Library:
-    """
-    Return the library to mount: this version's file, or else the unversioned one, which HAMi's installer leaves.
-    """
+    """Return the library to mount: this version's file, or else the unversioned one, which HAMi's installer leaves."""
     ours = versioned(directory, version)
     return Library(str(ours)) if ours.exists() else Library(str(directory / NAME), is_hamis=True)
 

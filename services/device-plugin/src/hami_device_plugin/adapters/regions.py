@@ -97,9 +97,7 @@ def forget_limits(containers: Path, is_gone: Callable[[str], bool]) -> None:
 
 
 def prepare_directory(directory: Path) -> None:
-    """
-    Make *directory* empty and writable for every user.
-    """
+    """Make *directory* empty and writable for every user."""
     set_aside(directory, directory.parent)
     make_world_writable(directory)
     label_for_containers(directory)
@@ -152,9 +150,7 @@ def _is_for_one_file(file: Path) -> bool:
 
 
 def _renew(file: Path) -> None:
-    """
-    Replace the directory of *file* by a new one, with the region if the old one has it.
-    """
+    """Replace the directory of *file* by a new one, with the region if the old one has it."""
     old = set_aside(file.parent, file.parent.parent)
     file.parent.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)  # it may be made ahead at this moment
     if old is not None and old.is_dir() and not old.is_symlink():
@@ -163,9 +159,7 @@ def _renew(file: Path) -> None:
 
 
 def _clear(file: Path) -> bool:
-    """
-    Overwrite a region file with zeros; return False if there is none, or *file* is anything else.
-    """
+    """Overwrite a region file with zeros; return False if there is none, or *file* is anything else."""
     with _opened(file) as descriptor:
         if descriptor is None:
             return False

@@ -51,7 +51,6 @@ def _words(choices: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
 
 
 def _one_of(choices: Iterable[str]) -> Callable[[str], str]:
-    """Return what reads one of *choices*."""
 
     def read(text: str) -> str:
         if text not in choices:

@@ -81,9 +81,7 @@ def withdrawal(carried: Mapping[str, str], vendor: Vendor, version: WireVersion)
 
 
 def _reported(now: datetime) -> str:
-    """
-    Return the handshake of plugins up to HAMi 2.7.1, with a time in Go's form.
-    """
+    """Return the handshake of plugins up to HAMi 2.7.1, with a time in Go's form."""
     rest = f".{now.microsecond:06d} {now:%z} {now.tzname()}"
     time = Moment.of(now.replace(microsecond=0, tzinfo=None))
     return encode_handshake(Handshake(HandshakeState.REPORTED, time, HandshakeLayout.GO, rest=rest))

@@ -88,19 +88,15 @@ def missing_devices(
 
 
 def with_health(devices: Sequence[Device], unhealthy: frozenset[str]) -> tuple[Device, ...]:
-    """
-    Return *devices*, with `healthy` false for the UUIDs in *unhealthy*.
-    """
+    """Return *devices*, with `healthy` false for the UUIDs in *unhealthy*."""
     return tuple(replace(device, healthy=device.id not in unhealthy) for device in devices)
 
 
 def with_doubled_vendor(devices: Sequence[Device]) -> tuple[Device, ...]:
-    """
-    Return *devices* with the type that plugins up to HAMi 2.7.1 wrote, always prefixed: `NVIDIA-NVIDIA A100`.
-    """
+    """Return *devices* with the type that plugins up to HAMi 2.7.1 wrote, always prefixed: `NVIDIA-NVIDIA A100`."""
+    prefix = f"{VENDOR_PREFIX}-"
     return tuple(
-        replace(device, type=f"{VENDOR_PREFIX}-{device.type}") if not _is_prefixed(device.type) else device
-        for device in devices
+        device if device.type.startswith(prefix) else replace(device, type=prefix + device.type) for device in devices
     )
 
 
@@ -138,7 +134,3 @@ def _memory_mib(found: FoundDevice, policy: SharingPolicy) -> int:
     # Binary floating point on purpose: HAMi multiplies this way, and a scheduler may compare.
     physical_mib = policy.preconfigured_memory_mib if found.memory_bytes is None else found.memory_bytes // 2**20
     return min(int(physical_mib * policy.memory_scaling), INT32_MAX)
-
-
-def _is_prefixed(type_: str) -> bool:
-    return type_.startswith(f"{VENDOR_PREFIX}-")

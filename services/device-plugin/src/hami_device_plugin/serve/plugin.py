@@ -124,9 +124,7 @@ class Plugin:
         return self._settings.config.is_init_error_fatal and not self._has_served
 
     async def _pause(self, error: HamiError, backoff: Backoff) -> str:
-        """
-        Wait before the next session, or until the settings change.
-        """
+        """Wait before the next session, or until the settings change."""
         self._session, self._trouble = None, str(error)
         seconds = backoff.next_seconds()
         logger.error("Cannot serve devices", error=str(error), retry_in_seconds=round(seconds, 1))

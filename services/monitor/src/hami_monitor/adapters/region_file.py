@@ -22,17 +22,8 @@ from hami_monitor.decide.containers import Refusal
 from hami_monitor.decide.feedback import FeedbackWrite
 from hamicommon.errors import HamiError
 from hamicommon.wire.errors import DecodeError
-from hamicommon.wire.region import (
-    HEADER_BYTES,
-    Layout,
-    ProcessSums,
-    RegionState,
-    decode_state,
-    detect_layout,
-    head_size,
-    sum_processes,
-    tail_start,
-)
+from hamicommon.wire.region.layout import HEADER_BYTES, Layout, detect_layout
+from hamicommon.wire.region.sums import ProcessSums, RegionState, decode_state, head_size, sum_processes, tail_start
 
 LOOK_FLAGS = os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW
 """Do not follow a link out of the container's directory. To open a device would already act on it; to look does not."""

@@ -18,7 +18,7 @@ from hami_monitor.decide.containers import ContainerDirectory, ContainerKey, Ref
 from hami_monitor.decide.feedback import FeedbackWrite
 from hami_monitor.decide.grants import Grant
 from hami_monitor.decide.usage import ContainerUsage, affordable, container_usage, granted_devices
-from hamicommon.wire.region import RegionState
+from hamicommon.wire.region.sums import RegionState
 
 Read = TypeVar("Read")
 

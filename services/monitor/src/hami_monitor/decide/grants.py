@@ -13,7 +13,7 @@ from hami_monitor.decide.feedback import FeedbackState
 from hami_monitor.decide.pods import MonitoredPod
 from hamicommon.model import Share
 from hamicommon.pod.variables import DEFAULT_PRIORITY
-from hamicommon.wire.region import RegionState
+from hamicommon.wire.region.sums import RegionState
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@ from hami_monitor.decide.host import HostDevice
 from hami_monitor.decide.pods import MonitoredPod
 from hami_monitor.decide.usage import ContainerUsage
 from hamicommon.model import Share
-from hamicommon.wire.region import DeviceRecords, DeviceSums, Unreached, WaitRecord
+from hamicommon.wire.region.records import DeviceRecords
+from hamicommon.wire.region.sums import DeviceSums
 
 MIB = 1 << 20
 
@@ -91,8 +92,11 @@ def shown_devices(observation: Observation) -> Iterator[ShownDevice]:
             is_known = has_library and key not in observation.refused
             last = usage.last_kernel_seconds
             idle_seconds = None if last is None else max(0.0, observation.now_seconds - last)
-            for index, share in enumerate(_in_order(grants[key].shares, observation.device_order)):
-                driver = _driver_use(observation.driver_uses, share.uuid, key)
+            # The container numbers its devices in the driver's order.
+            shares = sorted(grants[key].shares, key=lambda share: observation.device_order.get(share.uuid, 0))
+            for index, share in enumerate(shares):
+                uses = observation.driver_uses.get(share.uuid)
+                driver = None if uses is None else uses.of(key)
                 read = usage.devices.get(share.uuid, _NO_USE) if is_known else None
                 yield ShownDevice(
                     labels=(pod.namespace, pod.name, container, str(index), share.uuid),
@@ -107,20 +111,8 @@ def shown_devices(observation: Observation) -> Iterator[ShownDevice]:
                 )
 
 
-def library_waits(observation: Observation) -> Iterator[tuple[Labels, WaitRecord]]:
-    """Yield what each shown container's library has waited for, with namespace, Pod and container."""
-    for labels, usage in _library_usages(observation):
-        for record in usage.waits:
-            yield labels, record
-
-
-def library_unreached(observation: Observation) -> Iterator[tuple[Labels, Unreached]]:
-    """Yield what each shown container's library does not reach, with namespace, Pod and container."""
-    for labels, usage in _library_usages(observation):
-        yield labels, usage.unreached
-
-
-def _library_usages(observation: Observation) -> Iterator[tuple[Labels, ContainerUsage]]:
+def library_usages(observation: Observation) -> Iterator[tuple[Labels, ContainerUsage]]:
+    """Yield the usage of each shown container that has a library, with namespace, Pod and container."""
     for pod in observation.pods:
         for container in pod.containers:
             key = ContainerKey(pod.uid, container)
@@ -137,17 +129,8 @@ def mig_instances(observation: Observation) -> Iterator[tuple[Labels, Labels]]:
                 yield share, (mig.mig_uuid, mig.profile, str(mig.gpu_instance_id), str(mig.compute_instance_id))
 
 
-def _driver_use(uses: Mapping[str, DeviceUses], uuid: str, key: ContainerKey) -> DriverUse | None:
-    return uses[uuid].of(key) if uuid in uses else None
-
-
 def _counted(driver: DriverUse | None) -> DeviceSums | None:
     """Return what the driver counts in the place of a library; None if it does not say it."""
     if driver is None or driver.used_bytes is None:
         return None
     return DeviceSums(total=driver.used_bytes, sm=round(100 * (driver.busy_ratio or 0.0)))
-
-
-def _in_order(shares: tuple[Share, ...], order: Mapping[str, int]) -> list[Share]:
-    """Return *shares* as the container numbers them: in the driver's order, which *order* has by UUID."""
-    return sorted(shares, key=lambda share: order.get(share.uuid, 0))

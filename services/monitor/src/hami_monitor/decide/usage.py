@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from hami_monitor.decide.grants import Grant
-from hamicommon.wire.region import DeviceRecords, DeviceSums, ProcessSums, RegionState, Unreached, WaitRecord
+from hamicommon.wire.region.records import DeviceRecords, Unreached, WaitRecord
+from hamicommon.wire.region.sums import DeviceSums, ProcessSums, RegionState
 
 SLOTS_EACH_SCRAPE = 16384
 """

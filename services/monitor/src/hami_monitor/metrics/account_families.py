@@ -54,29 +54,25 @@ class AccountStatus:
     @cached_property
     def families(self) -> list[Metric]:
         """The families of this status; they are the same for every scrape until the next save."""
-        return _families(self)
-
-
-def _families(status: AccountStatus) -> list[Metric]:
-    book = status.book or Book(0.0)
-    pods = [(named(POD, (status.node_name, *key)), one) for key, one in sorted(book.pods.items())]
-    namespaces = [(named(NAMESPACE, (status.node_name, *key)), one) for key, one in sorted(book.namespaces.items())]
-    devices = [(named(DEVICE, (status.node_name, uuid, one.type)), one) for uuid, one in sorted(book.devices.items())]
-    return [
-        *_share_families("share", "the Pod", POD, pods),
-        *_share_families("namespace", "all Pods of the namespace", NAMESPACE, namespaces),
-        *(family.of(DEVICE, devices) for family in DEVICE_FAMILIES),
-        GaugeMetricFamily(
-            "hami_monitor_accounts_timestamp_seconds",
-            "Unix time up to which held, used and idle time is counted; 0 until that was saved once.",
-            value=book.until_seconds,
-        ),
-        CounterMetricFamily(
-            "hami_monitor_accounts_failed_saves",
-            "Attempts to save the device time that failed; what is shown waits for the next one.",
-            value=status.failed_saves,
-        ),
-    ]
+        book, node = self.book or Book(0.0), self.node_name
+        pods = [(named(POD, (node, *key)), one) for key, one in sorted(book.pods.items())]
+        namespaces = [(named(NAMESPACE, (node, *key)), one) for key, one in sorted(book.namespaces.items())]
+        devices = [(named(DEVICE, (node, uuid, one.type)), one) for uuid, one in sorted(book.devices.items())]
+        return [
+            *_share_families("share", "the Pod", POD, pods),
+            *_share_families("namespace", "all Pods of the namespace", NAMESPACE, namespaces),
+            *(family.of(DEVICE, devices) for family in DEVICE_FAMILIES),
+            GaugeMetricFamily(
+                "hami_monitor_accounts_timestamp_seconds",
+                "Unix time up to which held, used and idle time is counted; 0 until that was saved once.",
+                value=book.until_seconds,
+            ),
+            CounterMetricFamily(
+                "hami_monitor_accounts_failed_saves",
+                "Attempts to save the device time that failed; what is shown waits for the next one.",
+                value=self.failed_saves,
+            ),
+        ]
 
 
 def _share_families(

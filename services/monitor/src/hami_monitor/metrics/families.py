@@ -1,12 +1,15 @@
 """
-Make the metric families of HAMi 2.10 from an observation.
+Make the metric families of HAMi 2.10 from an observation, and those of what a container's library waits for and
+does not reach.
 
-Owns their names, labels and values.
+Owns their names, labels and values. HAMi has none that start with `hami_library_`: a reason has samples once there was
+such a wait, and a kind once it was counted.
 Neighbours: `observation` says what is shown, `collector` answers the scrape.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/cmd/vGPUmonitor/metrics.go
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from operator import attrgetter
 from typing import TypeVar
 
@@ -17,16 +20,16 @@ from hami_monitor.decide.observation import (
     Labels,
     Observation,
     ShownDevice,
-    library_unreached,
-    library_waits,
+    library_usages,
     mig_instances,
     shown_devices,
 )
+from hami_monitor.decide.usage import ContainerUsage
 from hami_monitor.metrics.device_families import device_families
 from hami_monitor.metrics.device_families import share_families as own_share_families
-from hami_monitor.metrics.family import Family, named
-from hami_monitor.metrics.library_families import unreached_family, wait_families
-from hamicommon.wire.region import DeviceSums
+from hami_monitor.metrics.family import COUNTER, Family, filled, named
+from hamicommon.wire.region.records import WaitRecord
+from hamicommon.wire.region.sums import DeviceSums
 
 T = TypeVar("T")
 
@@ -73,6 +76,10 @@ CONTROLLER_FAMILY: Family[HostDevice] = Family(
 )
 """HAMi's has no label `node`."""
 
+MEMORY_FAMILY: Family[ShownDevice] = Family(
+    "hami_container_device_memory_bytes", "Device memory the container uses, in bytes", used("total")
+)
+"""Its form up to HAMi 2.8 has amounts as labels."""
 SHARE_FAMILIES: tuple[Family[ShownDevice], ...] = (
     Family(
         "hami_vgpu_memory_used_bytes",
@@ -84,11 +91,7 @@ SHARE_FAMILIES: tuple[Family[ShownDevice], ...] = (
         "Device memory the container may use, in bytes; 0 is no limit",
         lambda shown: shown.memory_limit_bytes,
     ),
-    Family(
-        "hami_container_device_memory_bytes",
-        "Device memory the container uses, in bytes",
-        used("total"),
-    ),
+    MEMORY_FAMILY,
     Family(
         "hami_container_device_utilization_ratio",
         "Device time of the container's processes, summed, in percent",
@@ -116,48 +119,68 @@ SHARE_FAMILIES: tuple[Family[ShownDevice], ...] = (
     ),
 )
 
-LEGACY_HOST_FAMILIES: tuple[Family[HostDevice], ...] = (
-    Family(
-        "HostGPUMemoryUsage",
-        "Name up to HAMi 2.8 of hami_host_gpu_memory_used_bytes",
-        lambda device: device.memory_used_bytes,
-    ),
-    Family(
-        "HostCoreUtilization",
-        "Name up to HAMi 2.8 of hami_host_gpu_utilization_ratio",
-        lambda device: device.utilization_percent,
-    ),
-)
-
-LEGACY_SHARE_FAMILIES: tuple[Family[ShownDevice], ...] = (
-    Family(
-        "vGPU_device_memory_usage_in_bytes",
-        "Name up to HAMi 2.8 of hami_vgpu_memory_used_bytes",
-        used("total"),
-    ),
-    Family(
-        "vGPU_device_memory_limit_in_bytes",
-        "Name up to HAMi 2.8 of hami_vgpu_memory_limit_bytes",
-        lambda shown: shown.memory_limit_bytes,
-    ),
-    Family(
-        "Device_utilization_desc_of_container",
-        "Name up to HAMi 2.8 of hami_container_device_utilization_ratio",
-        used("sm"),
-    ),
-    Family(
-        "Device_last_kernel_of_container",
-        "Name up to HAMi 2.8 of hami_container_last_kernel_elapsed_seconds",
-        lambda shown: shown.idle_seconds,
-    ),
-)
-
-
 MIG_FAMILY: Family[None] = Family("hami_mig_device_info", "A MIG instance and its container, always 1", lambda _: 1.0)
-LEGACY_MIG_FAMILY: Family[None] = Family("MigInfo", "Name up to HAMi 2.8 of hami_mig_device_info", lambda _: 1.0)
-LEGACY_MEMORY_FAMILY: Family[ShownDevice] = Family(
-    "Device_memory_desc_of_container", "Name up to HAMi 2.8 of hami_container_device_memory_bytes", used("total")
+LEGACY_NAMES = {
+    "hami_host_gpu_memory_used_bytes": "HostGPUMemoryUsage",
+    "hami_host_gpu_utilization_ratio": "HostCoreUtilization",
+    "hami_vgpu_memory_used_bytes": "vGPU_device_memory_usage_in_bytes",
+    "hami_vgpu_memory_limit_bytes": "vGPU_device_memory_limit_in_bytes",
+    "hami_container_device_utilization_ratio": "Device_utilization_desc_of_container",
+    "hami_container_last_kernel_elapsed_seconds": "Device_last_kernel_of_container",
+    "hami_container_device_memory_bytes": "Device_memory_desc_of_container",
+    "hami_mig_device_info": "MigInfo",
+}
+"""The names of families up to HAMi 2.8."""
+
+WAIT: Labels = ("namespace", "pod", "container", "reason")
+UNREACHED: Labels = ("namespace", "pod", "container", "kind")
+
+
+WAIT_FAMILIES: tuple[Family[WaitRecord], ...] = (
+    Family(
+        "hami_library_waits",
+        "Waits of the container's library that are not the driver's, by reason.",
+        lambda record: record.waits,
+        COUNTER,
+    ),
+    Family(
+        "hami_library_wait_seconds",
+        "Time of these waits, summed over them.",
+        lambda record: record.nanoseconds * 1e-9,
+        COUNTER,
+    ),
+    Family(
+        "hami_library_wait_longest_seconds",
+        "The longest of these waits since the container started.",
+        lambda record: record.longest_microseconds * 1e-6,
+    ),
 )
+
+
+def wait_families(usages: Iterable[tuple[Labels, ContainerUsage]]) -> Iterator[Metric]:
+    """Yield every family of what libraries wait for; *usages* come with namespace, Pod and container."""
+    places = [(named(WAIT, (*labels, one.reason)), one) for labels, usage in usages for one in usage.waits]
+    return (family.of(WAIT, places) for family in WAIT_FAMILIES)
+
+
+def unreached_family(usages: Iterable[tuple[Labels, ContainerUsage]]) -> Metric:
+    """Return the family of what libraries do not reach; *usages* come with namespace, Pod and container."""
+    rows = (
+        (named(UNREACHED, (*labels, kind)), count)
+        for labels, usage in usages
+        for kind, count in (
+            ("dlmopen", usage.unreached.namespaces),
+            ("second-driver", usage.unreached.second_drivers),
+        )
+        if count
+    )
+    return filled(
+        "hami_library_unreached",
+        "Uses of the driver past the container's library: libraries opened with dlmopen, second copies of the driver.",
+        UNREACHED,
+        rows,
+        COUNTER,
+    )
 
 
 def families(observation: Observation, *, has_legacy_names: bool = False) -> list[Metric]:
@@ -177,15 +200,15 @@ def families(observation: Observation, *, has_legacy_names: bool = False) -> lis
         *_filled([MIG_FAMILY], MIG, [((*share, *instance), None) for share, instance in instances]),
         *device_families(observation.node_name, observation.host_devices),
         *own_share_families(shown),
-        *wait_families(library_waits(observation)),
-        unreached_family(library_unreached(observation)),
+        *wait_families(library_usages(observation)),
+        unreached_family(library_usages(observation)),
     ]
     if has_legacy_names:
         result += [
-            *_filled(LEGACY_HOST_FAMILIES, LEGACY_HOST, hosts),
-            *_filled(LEGACY_SHARE_FAMILIES, LEGACY_SHARE, shares),
-            *_filled([LEGACY_MEMORY_FAMILY], LEGACY_MEMORY, [(_with_amounts(one), one) for one in shown]),
-            *_filled([LEGACY_MIG_FAMILY], LEGACY_MIG, [((*share, gpu), None) for share, (_, _, gpu, _) in instances]),
+            *_filled(_legacy(HOST_FAMILIES), LEGACY_HOST, hosts),
+            *_filled(_legacy(one for one in SHARE_FAMILIES if one is not MEMORY_FAMILY), LEGACY_SHARE, shares),
+            *_filled(_legacy([MEMORY_FAMILY]), LEGACY_MEMORY, [(_with_amounts(one), one) for one in shown]),
+            *_filled(_legacy([MIG_FAMILY]), LEGACY_MIG, [((*share, gpu), None) for share, (_, _, gpu, _) in instances]),
         ]
     return result
 
@@ -194,6 +217,15 @@ def _filled(of: Iterable[Family[T]], labels: Labels, things: Iterable[tuple[Labe
     """Return the families *of* the same *things*, each of which has the values of its *labels* beside it."""
     places = [({"zone": ZONE, **named(labels, values)}, one) for values, one in things]
     return [family.of(("zone", *labels), places) for family in of]
+
+
+def _legacy(of: Iterable[Family[T]]) -> list[Family[T]]:
+    """Return those of the families *of* that HAMi had up to 2.8, under their names of then."""
+    return [
+        replace(one, name=LEGACY_NAMES[one.name], documentation=f"Name up to HAMi 2.8 of {one.name}")
+        for one in of
+        if one.name in LEGACY_NAMES
+    ]
 
 
 def _with_amounts(shown: ShownDevice) -> Labels:

@@ -18,10 +18,9 @@ import structlog
 from hami_monitor.adapters.book_file import BookFile
 from hami_monitor.adapters.kube import Node, Pods
 from hami_monitor.config import Config
-from hami_monitor.decide.accounts.book import Book, PodKey, advance
+from hami_monitor.decide.accounts.book import Book, PodKey, advance, used_parts
 from hami_monitor.decide.accounts.book_text import BookError, decode_book, encode_book
 from hami_monitor.decide.accounts.price import Offers, offers_of
-from hami_monitor.decide.accounts.use import used_parts
 from hami_monitor.decide.observation import Observation, shown_devices
 from hami_monitor.metrics.account_families import AccountStatus
 from hamicommon.errors import HamiError

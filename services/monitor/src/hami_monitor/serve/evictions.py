@@ -3,7 +3,7 @@ Evict Pods for lasting findings, if the settings name their kinds.
 
 The API server decides: it keeps PodDisruptionBudgets, and the Pod ends as in any eviction. What was tried is forgotten
 with the process, which then waits for findings to last again.
-Neighbours: `watchdog` has the findings, `hami_monitor.decide.watchdog.eviction` chooses, `kube` asks.
+Neighbours: `watchdog` has the findings, `hami_monitor.decide.watchdog.confirmation` chooses, `kube` asks.
 """
 
 import asyncio
@@ -13,8 +13,7 @@ from collections.abc import Mapping
 import structlog
 
 from hami_monitor.adapters.kube import Events, Pods
-from hami_monitor.decide.watchdog.confirmation import Seen
-from hami_monitor.decide.watchdog.eviction import recent, to_evict
+from hami_monitor.decide.watchdog.confirmation import Seen, recent, to_evict
 from hami_monitor.decide.watchdog.findings import Finding, Kind
 from hami_monitor.metrics.watchdog_families import EVICTED, FAILED, REFUSED
 from hamicommon.runtime.api.kube import KubeError

@@ -7,12 +7,14 @@ Keeps only what a few readings tell again after a restart.
 Neighbours: `driver_watch` reads the driver, `hami_monitor.decide.watchdog` decides.
 """
 
+import asyncio
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 import structlog
 
+from hami_monitor.adapters.cgroups import ControlGroups
 from hami_monitor.adapters.kube import Events, Pods
 from hami_monitor.adapters.processes import Processes
 from hami_monitor.config import Config
@@ -34,17 +36,48 @@ from hami_monitor.decide.watchdog.findings import (
     uses,
     with_library,
 )
-from hami_monitor.decide.watchdog.group_use import find_in_groups, limited_places
+from hami_monitor.decide.watchdog.group_use import find_in_groups, find_unprepared, limited_places
 from hami_monitor.decide.watchdog.owners import PodOwner
-from hami_monitor.decide.watchdog.unprepared import find_unprepared
 from hami_monitor.metrics.watchdog_families import WatchdogStatus
 from hami_monitor.serve.evictions import Evictions
-from hami_monitor.serve.group_reader import GroupReader, ReadUse
 from hami_monitor.serve.rounds import Rounds
 from hamicommon.runtime.host.nvml import NvmlError
 from hamicommon.runtime.host.worker import HangError
 
 logger = structlog.get_logger()
+
+
+ReadUse = Callable[[str, Collection[str]], Awaitable[Mapping[str, int]]]
+"""Returns the bytes of a device that each of some cgroups has, if it has a limit there."""
+
+
+class GroupReader:
+    """The control groups of the Node, and the driver's numbers of them."""
+
+    def __init__(self, cgroup_root: str, used_by_cgroup: ReadUse) -> None:
+        """Look for the groups below *cgroup_root*, and ask *used_by_cgroup* about them."""
+        self._groups = ControlGroups(cgroup_root)
+        self._used_by_cgroup = used_by_cgroup
+
+    async def read(self, places: Mapping[Place, ContainerGroup]) -> dict[Place, int]:
+        """
+        Return the bytes that the driver counts for each of *places*, by the control group that it is given with.
+
+        Places without a limit of the driver are left out.
+
+        Raises:
+            NvmlError: the driver does not answer.
+        """
+        folders = await asyncio.to_thread(self._groups.find, frozenset(places.values()))
+        by_device: dict[str, dict[Place, str]] = defaultdict(dict)
+        for place, group in places.items():
+            if group in folders:
+                by_device[place.device_uuid][place] = folders[group]
+        used: dict[Place, int] = {}
+        for device_uuid, wanted in by_device.items():
+            found = await self._used_by_cgroup(device_uuid, frozenset(wanted.values()))
+            used |= {place: found[folder] for place, folder in wanted.items() if folder in found}
+        return used
 
 
 class Watchdog:

@@ -16,7 +16,7 @@ from hami_scheduler.bind.node_lock import Lock
 from hami_scheduler.values.grant import Grant
 from hami_scheduler.values.vendor import VendorRules
 from hamicommon.wire import keys
-from hamicommon.wire.mig.allocations import encode_mig_allocations
+from hamicommon.wire.mig import encode_mig_allocations
 from hamicommon.wire.pod_devices import encode_pod_devices
 from hamicommon.wire.version import NEWEST, WireVersion
 

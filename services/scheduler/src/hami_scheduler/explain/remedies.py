@@ -73,7 +73,6 @@ class Question:
     request: PodRequest = field(init=False)
 
     def __post_init__(self) -> None:
-        """Read the Pod."""
         object.__setattr__(self, "request", read_request(self.pod, self.vendors, self.policies))
 
     @property

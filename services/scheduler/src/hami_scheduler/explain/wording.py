@@ -276,7 +276,9 @@ class Facts:
         """Per device row: replicas, MiB and percent that are not promised."""
         self._usable: dict[Request, NDArray[np.bool_]] = {}
         asked = {each: None for container in request.containers for each in container.requests}
-        self._asked = sorted(asked, key=_size, reverse=True)
+        self._asked = sorted(
+            asked, key=lambda one: (one.memory_mib, one.memory_percent or 0, one.count, one.core_percent), reverse=True
+        )
 
     def about(self, reason: Reason, nodes: Sequence[str], misfits: Sequence[Misfit] = ()) -> dict[str, str]:
         """Return what fills the phrase of *reason* for *nodes*, which refuse as *misfits* say."""
@@ -378,10 +380,6 @@ class Facts:
                     usable &= ~refused
             self._usable[asked] = usable
         return self._usable[asked]
-
-
-def _size(asked: Request) -> tuple[int, int, int, int]:
-    return asked.memory_mib, asked.memory_percent or 0, asked.count, asked.core_percent
 
 
 def _types(constraints: Constraints) -> str:

@@ -23,7 +23,6 @@ class Waits:
     """The Pods that wait, the one refused last at the end."""
 
     def __init__(self) -> None:
-        """No Pod waits."""
         self._pods: OrderedDict[str, tuple[datetime, datetime]] = OrderedDict()
         """By UID: when the Pod was created, and when it was last refused."""
 

@@ -16,7 +16,7 @@ from hami_scheduler.values.grant import Grant
 from hami_scheduler.values.inventory import Problem
 from hami_scheduler.values.vendor import VendorRules
 from hamicommon.vendors.description import limit_readers
-from hamicommon.vendors.resource_quota import hard_limits, strictest, unapplied_limits
+from hamicommon.wire.resource_quota import hard_limits, strictest, unapplied_limits
 
 
 @dataclass(frozen=True, slots=True)

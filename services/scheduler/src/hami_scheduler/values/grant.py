@@ -55,7 +55,6 @@ class Grant:
     """Per device UUID: the vendor key it was granted under."""
 
     def __post_init__(self) -> None:
-        """Add up the shares."""
         amounts: dict[str, Amounts] = {}
         vendors: dict[str, str] = {}
         for vendor, shares in self.shares.items():

@@ -14,12 +14,12 @@ from hami_scheduler.values.constraints import Constraints
 from hami_scheduler.values.policies import DevicePolicy, Policies, read_device_policy
 from hami_scheduler.values.vendor import VendorRules, resources_counted
 from hamicommon.model import ScoringWeights
+from hamicommon.pod.amounts import effective_counts
 from hamicommon.pod.containers import ContainerKind
-from hamicommon.pod.counts import effective_counts
 from hamicommon.pod.reading import Container, read_pod
 from hamicommon.wire import keys
 from hamicommon.wire.go.strings import BLANKS
-from hamicommon.wire.scoring_weights import decode_scoring_weights
+from hamicommon.wire.policies import decode_scoring_weights
 
 Replicas = tuple[tuple[str, int], ...]
 """Resource and count of what a kubelet hands out to one Pod, sorted; without resources of which it asks none."""

@@ -39,13 +39,14 @@ class CertificateMetrics:
     """The metrics of the served certificate, given or self-made."""
 
     def __init__(self, registry: CollectorRegistry, certificate: Certificate) -> None:
-        """Register the metrics."""
         expiry = Gauge(
             "hami_webhook_certificate_expiry_timestamp_seconds",
             "When the served certificate ends; 0 if none is served.",
             registry=registry,
         )
-        expiry.set_function(lambda: _expiry_seconds(certificate.chain))
+        expiry.set_function(
+            lambda: pki.read_bundle(chain)[0].not_valid_after_utc.timestamp() if (chain := certificate.chain) else 0.0
+        )
         self.authority_expiry = Gauge(
             "hami_webhook_authority_expiry_timestamp_seconds",
             "When the webhook's own authority ends; 0 if it has none.",
@@ -167,7 +168,7 @@ class CertificateLoop:
         if renewed is not None:
             await self._store(secret, renewed)
             found = renewed.material
-        is_stale = _webhooks_without(configuration, found.bundle)
+        is_stale = any(_bundle(webhook) != found.bundle for webhook in configuration.get("webhooks") or ())
         if is_stale:
             published = _published(await self._publish(configuration, found.bundle))
         self._serve(found, published, now)
@@ -248,18 +249,9 @@ def _published(configuration: Object) -> Bundle:
     )
 
 
-def _webhooks_without(configuration: Object, bundle: Bundle) -> bool:
-    """Return whether the bundle of a webhook of *configuration* differs from *bundle*."""
-    return any(_bundle(webhook) != bundle for webhook in configuration.get("webhooks") or ())
-
-
 def _bundle(webhook: dict[str, Any]) -> Bundle:
     """Return the bundle of *webhook*; none if it cannot be read."""
     try:
         return pki.read_bundle(base64.b64decode(webhook["clientConfig"].get("caBundle") or ""))
     except (CertificateError, ValueError):
         return ()
-
-
-def _expiry_seconds(chain: bytes) -> float:
-    return pki.read_bundle(chain)[0].not_valid_after_utc.timestamp() if chain else 0.0

@@ -113,8 +113,7 @@ def admit(
     patch = tuple(diff(value, pod.rewritten()))
     amounts = (text for each in pod.all_containers() for rule in policy.rules for text in rule.warnings(each))
     advice = (*misspelled(pod, policy.vocabulary), *unknown_demand(pod))
-    removals = (*map(_removal, pod.removed_annotations), *_removals_of_variables(pod))
-    warnings = (*amounts, *removals, *advice)
+    warnings = (*amounts, *_removals(pod), *advice)
     return Admission(Outcome.CHANGED if patch else Outcome.UNCHANGED, patch=patch, warnings=warnings)
 
 
@@ -172,11 +171,9 @@ def _refuse_quota(pod: Pod, policy: Policy, namespace_quota: quota.NamespaceQuot
     return None
 
 
-def _removal(key: str) -> str:
-    return f"annotation {key} removed: the scheduler writes it when it grants the Pod devices"
-
-
-def _removals_of_variables(pod: Pod) -> Iterator[str]:
+def _removals(pod: Pod) -> Iterator[str]:
+    for key in pod.removed_annotations:
+        yield f"annotation {key} removed: the scheduler writes it when it grants the Pod devices"
     for container in pod.all_containers():
         for name in container.removed_env:
             yield f"container {container.name}: variable {name} removed: the device plugin sets it"

@@ -7,19 +7,21 @@ changes and shares the rest, which keeps the patch small.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from hamicommon.errors import HamiError
 from hamicommon.model import Object
 from hamicommon.pod.containers import ContainerKind, init_kind
 from hamicommon.wire.quantity import QuantityError, parse_quantity
 
+T = TypeVar("T")
+
 
 class PodError(HamiError):
     """A field of a Pod has the wrong type."""
 
     def __init__(self, place: str, wanted: str, found: object) -> None:
-        super().__init__(f"{place}: must be {wanted}, not {_kind(found)}")
+        super().__init__(f"{place}: must be {wanted}, not {_KINDS.get(type(found), 'null')}")
 
 
 @dataclass(slots=True)
@@ -178,15 +180,15 @@ def read_pod(value: object, namespace: str = "") -> Pod:
     Raises:
         PodError: a field that is read here has the wrong type.
     """
-    pod = _mapping(value, "object")
-    metadata = _mapping(pod.get("metadata"), "metadata")
-    spec = _mapping(pod.get("spec"), "spec")
+    pod = _checked(value, dict, "object")
+    metadata = _checked(pod.get("metadata"), dict, "metadata")
+    spec = _checked(pod.get("spec"), dict, "spec")
     runtime_class = spec.get("runtimeClassName")
     return Pod(
-        namespace=namespace or _text(metadata.get("namespace"), "metadata.namespace"),
-        scheduler_name=_text(spec.get("schedulerName"), "spec.schedulerName"),
-        node_name=_text(spec.get("nodeName"), "spec.nodeName"),
-        runtime_class_name=None if runtime_class is None else _text(runtime_class, "spec.runtimeClassName"),
+        namespace=namespace or _checked(metadata.get("namespace"), str, "metadata.namespace"),
+        scheduler_name=_checked(spec.get("schedulerName"), str, "spec.schedulerName"),
+        node_name=_checked(spec.get("nodeName"), str, "spec.nodeName"),
+        runtime_class_name=None if runtime_class is None else _checked(runtime_class, str, "spec.runtimeClassName"),
         annotations=_texts(metadata.get("annotations"), "metadata.annotations"),
         init_containers=_containers(spec.get("initContainers"), "spec.initContainers", is_init=True),
         containers=_containers(spec.get("containers"), "spec.containers", is_init=False),
@@ -196,7 +198,8 @@ def read_pod(value: object, namespace: str = "") -> Pod:
 
 def _containers(value: object, place: str, *, is_init: bool) -> tuple[Container, ...]:
     return tuple(
-        _container(item, f"{place}[{index}]", is_init=is_init) for index, item in enumerate(_list(value, place))
+        _container(item, f"{place}[{index}]", is_init=is_init)
+        for index, item in enumerate(_checked(value, list, place))
     )
 
 
@@ -204,51 +207,36 @@ def _container(value: object, place: str, *, is_init: bool) -> Container:
     if not isinstance(value, dict):
         raise PodError(place, "an object", value)
     container: Object = value
-    resources = _mapping(container.get("resources"), f"{place}.resources")
-    security = _mapping(container.get("securityContext"), f"{place}.securityContext")
-    privileged = security.get("privileged")
-    if privileged is not None and not isinstance(privileged, bool):
-        raise PodError(f"{place}.securityContext.privileged", "a boolean", privileged)
-    env = _list(container.get("env"), f"{place}.env")
+    resources = _checked(container.get("resources"), dict, f"{place}.resources")
+    security = _checked(container.get("securityContext"), dict, f"{place}.securityContext")
+    is_privileged = _checked(security.get("privileged"), bool, f"{place}.securityContext.privileged")
+    env = _checked(container.get("env"), list, f"{place}.env")
     for index, variable in enumerate(env):
         if not isinstance(variable, dict):
             raise PodError(f"{place}.env[{index}]", "an object", variable)
     return Container(
-        name=_text(container.get("name"), f"{place}.name"),
+        name=_checked(container.get("name"), str, f"{place}.name"),
         kind=init_kind(container) if is_init else ContainerKind.APP,
-        is_privileged=bool(privileged),
-        resources={part: _mapping(resources.get(part), f"{place}.resources.{part}") for part in ("limits", "requests")},
+        is_privileged=is_privileged,
+        resources={
+            part: _checked(resources.get(part), dict, f"{place}.resources.{part}") for part in ("limits", "requests")
+        },
         env=env,
         _original=container,
     )
 
 
-def _mapping(value: object, place: str) -> Object:
+def _checked(value: object, kind: type[T], place: str) -> T:
+    """Return *value*, which must be of *kind*; an empty one for None."""
     if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise PodError(place, "an object", value)
-    return value
-
-
-def _list(value: object, place: str) -> list[Any]:
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        raise PodError(place, "a list", value)
-    return value
-
-
-def _text(value: object, place: str) -> str:
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise PodError(place, "a string", value)
+        return kind()
+    if not isinstance(value, kind):
+        raise PodError(place, _KINDS[kind], value)
     return value
 
 
 def _texts(value: object, place: str) -> Mapping[str, str]:
-    for key, text in (found := _mapping(value, place)).items():
+    for key, text in (found := _checked(value, dict, place)).items():
         if not isinstance(text, str):
             raise PodError(f"{place}[{key[:60]}]", "a string", text)
     return found
@@ -263,7 +251,3 @@ def _means(text: object, amount: int) -> bool:
 
 
 _KINDS = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", int: "a number", float: "a number"}
-
-
-def _kind(value: object) -> str:
-    return _KINDS.get(type(value), "null")

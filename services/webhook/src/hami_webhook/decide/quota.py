@@ -15,7 +15,7 @@ from hamicommon.pod.amounts import NOTHING, Amounts, most_over_time
 from hamicommon.pod.containers import ContainerKind
 from hamicommon.pod.reading import Pod, read_pod
 from hamicommon.vendors.description import Vendor, limit_readers
-from hamicommon.vendors.resource_quota import PREFIX, hard_limits, strictest, unapplied_limits
+from hamicommon.wire.resource_quota import PREFIX, hard_limits, strictest, unapplied_limits
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 What the cluster has once: the services, the webhook's registration, kube-scheduler's configuration, the ledger.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from hamicommon.wire.go.yaml_nodes import YamlError, plain
@@ -138,7 +138,7 @@ def drift(examined: Examined) -> Answer:
 
 def _scheduler_config(examined: Examined) -> Mapping[str, Any] | None:
     """Return kube-scheduler's configuration, None without one."""
-    for text in _data(examined):
+    for text in (text for one in examined.config_maps for text in (one.get("data") or {}).values()):
         if "KubeSchedulerConfiguration" in text:
             try:
                 found = plain(text)
@@ -155,8 +155,3 @@ def _resources(examined: Examined) -> set[str]:
     config = device_config(examined)
     vendors = config.enabled(has_ascend=False, has_iluvatar=False).vendors() if config else ()
     return {name for vendor in vendors for name in vendor.resource_names}
-
-
-def _data(examined: Examined) -> Iterator[str]:
-    for one in examined.config_maps:
-        yield from (one.get("data") or {}).values()

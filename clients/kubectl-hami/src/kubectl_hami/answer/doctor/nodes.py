@@ -2,7 +2,6 @@
 What each Node with devices must have.
 """
 
-from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final
 
@@ -14,7 +13,7 @@ from hamicommon.wire.quantity import whole
 from kubectl_hami.answer.doctor.readings import Answer, bad, device_config, doubtful, good, named, of, readings, unknown
 from kubectl_hami.answer.shares import name_of
 from kubectl_hami.answer.state import state_of
-from kubectl_hami.values.diagnosis import DEVICE_PLUGIN, MONITOR, Examined, Service
+from kubectl_hami.values.diagnosis import DEVICE_PLUGIN, MONITOR, Examined
 
 _LOCK_AGE: Final = timedelta(minutes=5)
 """After this time a scheduler ignores a lock."""
@@ -99,7 +98,8 @@ def cdi(examined: Examined) -> Answer:
     if missing:
         fix = "enable CDI in the container runtime's configuration, and restart the runtime"
         return bad(f"containers started without their CDI edits on {named(missing)}", fix)
-    modes = {service.node: labels.get("mode") for service, labels, value in _modes(examined) if value}
+    found = readings(of(examined, DEVICE_PLUGIN), "hami_device_plugin_allocation_mode")
+    modes = {service.node: labels.get("mode") for service, labels, value in found if value}
     locked = sorted(node for node, mode in modes.items() if mode == "lock")
     if not modes:
         return unknown("no device plugin says how it finds the owner of an allocation")
@@ -107,10 +107,6 @@ def cdi(examined: Examined) -> Answer:
         fix = "enable CDI in the container runtime; until then HAMi's node lock is used, and one Pod starts at a time"
         return doubtful(f"without CDI: {named(locked)}", fix)
     return good(f"{len(modes)} Nodes find the owner of an allocation by CDI")
-
-
-def _modes(examined: Examined) -> list[tuple[Service, Mapping[str, str], float]]:
-    return readings(of(examined, DEVICE_PLUGIN), "hami_device_plugin_allocation_mode")
 
 
 def allocations(examined: Examined) -> Answer:

@@ -450,7 +450,6 @@ async def _read_credentials(kubeconfig: str | None) -> Configuration:
 
 
 def _load_certificates(context: ssl.SSLContext, fresh: Configuration) -> None:
-    """Load the certificates of *fresh* into *context*."""
     if fresh.cert_file:
         context.load_cert_chain(fresh.cert_file, fresh.key_file)
     if fresh.ssl_ca_cert:

@@ -42,7 +42,6 @@ class JsonLines:
     """Reads one event per line, a JSON object with `type` and `object`."""
 
     def __init__(self, path: str) -> None:
-        """Read a watch at *path*."""
         self._path = path
         self._parts: list[bytes] = []
         self._length = 0

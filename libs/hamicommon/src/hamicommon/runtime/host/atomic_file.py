@@ -37,23 +37,20 @@ def write_atomically(path: Path, content: bytes, mode: int = 0o644, *, is_durabl
     except OSError as error:
         with suppress(OSError):
             temporary.unlink()
-        raise _about(path, error) from error
+        # Writing to a descriptor names no file.
+        raise OSError(error.errno, error.strerror, str(path)) from error
     return True
 
 
 def remove_temporaries(directory: Path, prefix: str) -> None:
-    """
-    Remove the temporary files in *directory* that killed processes left, for names with *prefix*.
-    """
+    """Remove the temporary files in *directory* that killed processes left, for names with *prefix*."""
     for path in directory.glob(f".{prefix}*.tmp"):
         with suppress(FileNotFoundError):
             _remove_unlocked(path)
 
 
 def _new_temporary(path: Path) -> tuple[Path, int]:
-    """
-    Create a temporary file beside *path*, and return it with its locked descriptor.
-    """
+    """Create a temporary file beside *path*, and return it with its locked descriptor."""
     while True:
         temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
         descriptor = os.open(temporary, _NEW_FILE, 0o600)
@@ -73,8 +70,3 @@ def _remove_unlocked(path: Path) -> None:
         return
     finally:
         os.close(descriptor)
-
-
-def _about(path: Path, error: OSError) -> OSError:
-    """Return *error* with *path*; writing to a descriptor names no file."""
-    return OSError(error.errno, error.strerror, str(path))

@@ -143,9 +143,7 @@ class Nvml:
 
 
 def library_below(driver_root: Path) -> Path | None:
-    """
-    Return the path of NVML below *driver_root*, links resolved; None if it is not there.
-    """
+    """Return the path of NVML below *driver_root*, links resolved; None if it is not there."""
     places = (driver_root / directory / LIBRARY for directory in LIBRARY_DIRECTORIES)
     return next((place.resolve() for place in places if place.exists()), None)
 

@@ -57,9 +57,7 @@ def delete_some(containers: Path, most: int) -> bool:
 
 
 def _delete_each(folder: Path, most: int) -> tuple[int, OSError | None]:
-    """
-    Delete from what is in *folder* at most *most* names; return how many that took, and the last failure.
-    """
+    """Delete from what is in *folder* at most *most* names; return how many that took, and the last failure."""
     spent, failure = 0, None
     try:
         with os.scandir(folder) as entries:
@@ -79,9 +77,7 @@ def _delete_each(folder: Path, most: int) -> tuple[int, OSError | None]:
 
 
 def _delete(place: str, folder: Path, most: int) -> int:
-    """
-    Delete *place* as far as *most* names allow, and return how many names that took.
-    """
+    """Delete *place* as far as *most* names allow, and return how many names that took."""
     if not os.path.isdir(place) or os.path.islink(place):  # noqa: PTH112, PTH114
         os.unlink(place)  # noqa: PTH108
         return 1

@@ -29,7 +29,6 @@ class FlagParser(argparse.ArgumentParser):
     """An ArgumentParser with pflag's syntax."""
 
     def __init__(self, prog: str, version: str, description: str) -> None:
-        """Make a parser for *prog*."""
         super().__init__(
             prog=prog,
             usage=f"{prog} [--flag=value]...",

@@ -29,15 +29,12 @@ class Samples(Collection[Sample]):
         self.entries: list[Entry] = [(name, labels, value) for labels, value in rows if value is not None]
 
     def __len__(self) -> int:
-        """Return the number of samples."""
         return len(self.entries)
 
     def __iter__(self) -> Iterator[Sample]:
-        """Yield each sample."""
         return (Sample(*entry) for entry in self.entries)
 
     def __contains__(self, sample: object) -> bool:
-        """Return whether *sample* is one of them."""
         return any(sample == one for one in self)
 
 

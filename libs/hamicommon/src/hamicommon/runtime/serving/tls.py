@@ -32,7 +32,6 @@ class Certificate:
     """
 
     def __init__(self) -> None:
-        """Start without a certificate."""
         self.chain = b""
         """The PEM chain in use, the server's certificate first; empty before `take`."""
         self.context = self._current = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

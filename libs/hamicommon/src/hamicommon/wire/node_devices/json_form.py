@@ -15,7 +15,7 @@ from typing import Any, Final
 from hamicommon.model import Device, MigProfile
 from hamicommon.wire.go import json_reader as json
 from hamicommon.wire.go.json_writer import compact
-from hamicommon.wire.mig.allocations import PLACEMENT
+from hamicommon.wire.mig import PLACEMENT
 from hamicommon.wire.version import NINE_FIELDS_SINCE, PLACEMENTS_SINCE, WireVersion
 
 _PAIR_SCORE_SINCE: Final = WireVersion(2, 6)
@@ -102,7 +102,6 @@ def encode_json(devices: Iterable[Device], version: WireVersion) -> str:
 
 
 def _device_object(device: Device, version: WireVersion) -> dict[str, Any]:
-    """Return the object of one device."""
     profiles = device.mig_profiles if version >= PLACEMENTS_SINCE else ()
     fields = {
         "id": device.id,

@@ -85,7 +85,6 @@ def _decode_device(text: str) -> Device:
 
 
 def _encode_device(device: Device, is_indexed: bool) -> str:
-    """Return the text of one device."""
     tail = f",{device.index},{device.mode}" if is_indexed else ""
     for name, value in (("id", device.id), ("type", device.type), ("mode", device.mode if is_indexed else "")):
         if "," in value or ":" in value:

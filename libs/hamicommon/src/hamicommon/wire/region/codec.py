@@ -153,7 +153,6 @@ def encode_region(region: Region) -> bytes:
 
 
 def _slot(view: memoryview, layout: Layout, index: int) -> Slot:
-    """Read one process."""
     start = layout.procs + layout.slot_size * index
     monitor_used = struct.unpack_from(_SIXTEEN, view, start + layout.slot_monitor_used)
     return Slot(
@@ -213,7 +212,6 @@ def _put_region(data: bytearray, layout: Layout, region: Region) -> None:
 
 
 def _put_slot(data: bytearray, layout: Layout, slot: Slot) -> None:
-    """Write one process."""
     start = layout.procs + layout.slot_size * slot.index
     struct.pack_into("<ii", data, start, slot.pid, slot.host_pid)
     struct.pack_into("<i", data, start + layout.slot_status, slot.status)

@@ -56,9 +56,7 @@ def device_count() -> int:
 
 
 def optional(read: Callable[[], T], default: T) -> T:
-    """
-    Return what *read* returns; *default* if the driver does not support it.
-    """
+    """Return what *read* returns; *default* if the driver does not support it."""
     try:
         return read()
     except UNSUPPORTED:

@@ -12,9 +12,7 @@ _DEVICE_FILES = "/dev/nvidia"
 
 
 def driver_clients(proc: Path = Path("/proc")) -> list[str]:
-    """
-    Return `<command> (pid <pid>)` of each other process below *proc* with an open device file of the driver.
-    """
+    """Return `<command> (pid <pid>)` of each other process below *proc* with an open device file of the driver."""
     return sorted(
         f"{_command(process)} (pid {process.name})"
         for process in proc.iterdir()

@@ -19,9 +19,15 @@ import pynvml
 from hami_device_plugin.adapters.nvml.devices import UNSUPPORTED
 from hami_device_plugin.adapters.nvml.driver_clients import driver_clients
 from hami_device_plugin.decide.allocate.allocation import GrantPolicy
-from hami_device_plugin.decide.mig.address import Address, CapabilityError, capability_files, decode_minors
 from hami_device_plugin.decide.mig.geometry import Gpu, GpuProfile, Instance, MigMode
-from hami_device_plugin.decide.mig.grant import GrantedInstance, needs_address
+from hami_device_plugin.decide.mig.grant import (
+    Address,
+    CapabilityError,
+    GrantedInstance,
+    capability_files,
+    decode_minors,
+    needs_address,
+)
 from hami_device_plugin.decide.mig.static import MigDevice, profile_name
 from hamicommon.model import MigPlacement
 from hamicommon.runtime.host.nvml import OPEN_SECONDS, Nvml, text

@@ -150,9 +150,7 @@ def check_count(replicas: Sequence[str], policy: GrantPolicy) -> None:
 
 
 def node_environment(policy: GrantPolicy) -> dict[str, str]:
-    """
-    Return the variables that every container of this Node gets.
-    """
+    """Return the variables that every container of this Node gets."""
     env = {}
     if policy.is_oversubscribed:
         env["CUDA_OVERSUBSCRIBE"] = "true"
@@ -164,9 +162,7 @@ def node_environment(policy: GrantPolicy) -> dict[str, str]:
 
 
 def feature_environment(policy: GrantPolicy) -> dict[str, str]:
-    """
-    Return those of them that are not for the library: the driver's features.
-    """
+    """Return those of them that are not for the library: the driver's features."""
     env = {}
     if ENVVAR in policy.list_strategies and policy.imex_channels:
         env["NVIDIA_IMEX_CHANNELS"] = ",".join(map(str, policy.imex_channels))
@@ -199,9 +195,7 @@ def list_environment(names: Sequence[str], policy: GrantPolicy) -> dict[str, str
 
 
 def volume_mounts(names: Sequence[str], policy: GrantPolicy) -> tuple[Mount, ...]:
-    """
-    Return the mounts by which the NVIDIA runtime learns the same; none unless the policy lists devices by them.
-    """
+    """Return the mounts by which the NVIDIA runtime learns the same; none unless the policy lists devices by them."""
     if VOLUME_MOUNTS not in policy.list_strategies:
         return ()
     listed = [*names, *(f"imex/{channel}" for channel in policy.imex_channels)]
@@ -263,9 +257,7 @@ def device_nodes(files: Sequence[str], policy: GrantPolicy) -> tuple[DeviceNode,
 
 
 def without_library(shares: Sequence[Share], policy: GrantPolicy) -> Grant:
-    """
-    Return what a container gets with *shares* and no library: the devices, and no limit of the library.
-    """
+    """Return what a container gets with *shares* and no library: the devices, and no limit of the library."""
     names = _device_names(shares, policy)
     return Grant(
         env=feature_environment(policy) | list_environment(names, policy),
@@ -285,37 +277,27 @@ def granted_uuids(shares: Sequence[Share]) -> tuple[str, ...]:
 
 
 def container_directory(hook_path: str, pod_uid: str, container: str) -> str:
-    """
-    Return the host directory of one container's region file; the monitor splits its name at the first `_`.
-    """
+    """Return the host directory of one container's region file; the monitor splits its name at the first `_`."""
     return f"{hook_path}/vgpu/containers/{directory_name(pod_uid, container)}"
 
 
 def shared_limits_directory(hook_path: str, container: Container) -> str:
-    """
-    Return the host directory of the limits file of a container that can write all of its own directory.
-    """
+    """Return the host directory of the limits file of a container that can write all of its own directory."""
     return f"{hook_path}/vgpu/containers/{LIMITS_FOLDER}/{directory_name(container.pod_uid, container.name)}"
 
 
 def directory_name(pod_uid: str, container: str) -> str:
-    """
-    Return the name of the host directory of one container.
-    """
+    """Return the name of the host directory of one container."""
     return f"{pod_uid}_{container}"
 
 
 def region_file(hook_path: str, container: Container, region: str) -> str:
-    """
-    Return the path on the host of the region file that *container* uses.
-    """
+    """Return the path on the host of the region file that *container* uses."""
     return f"{container_directory(hook_path, container.pod_uid, container.name)}/{_region_name(region)}"
 
 
 def region_in_container(policy: GrantPolicy, region: str) -> str:
-    """
-    Return the path of the region file as its container sees it.
-    """
+    """Return the path of the region file as its container sees it."""
     return f"{policy.hook_path}/vgpu/{_region_name(region)}"
 
 
@@ -346,9 +328,7 @@ def _device_names(shares: Sequence[Share], policy: GrantPolicy) -> list[str]:
 
 
 def _shared_mounts(container: Container, policy: GrantPolicy, library: Library) -> tuple[Mount, ...]:
-    """
-    Return the mounts of files that containers share.
-    """
+    """Return the mounts of files that containers share."""
     root = f"{policy.hook_path}/vgpu"
     mounts = []
     if library.is_hamis:

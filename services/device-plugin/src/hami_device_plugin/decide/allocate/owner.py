@@ -30,6 +30,11 @@ class Allocated:
     host_paths: frozenset[str] = frozenset()
     """Host path of every mount in that answer."""
 
+    @property
+    def device(self) -> str | None:
+        """The CDI device by which it was allocated; None if that was not by identity."""
+        return next((device for device in map(unqualified, self.cdi_devices) if device), None)
+
 
 @dataclass(frozen=True, slots=True)
 class Listed:
@@ -41,23 +46,12 @@ class Listed:
     replicas: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """The containers of one Pod that have the same replicas."""
-
-    pod_uid: str
-    devices: tuple[tuple[str, str | None], ...]
+def owner(replicas: frozenset[str], resource: str, entries: Iterable[Allocated]) -> Sequence[Allocated]:
     """
-    Container and its CDI device; None if the container was not allocated by identity.
+    Return the containers of the one Pod that own exactly *replicas* of *resource*.
 
     There are several if the kubelet reused an init container's replicas. Such containers never run at the same time,
     and each has its own device name, so all are prepared without asking which one starts.
-    """
-
-
-def owner(replicas: frozenset[str], resource: str, entries: Iterable[Allocated]) -> Owner:
-    """
-    Return the owner of exactly *replicas* of *resource*.
 
     Raises:
         OwnerError: there is none, or several Pods.
@@ -68,13 +62,11 @@ def owner(replicas: frozenset[str], resource: str, entries: Iterable[Allocated])
         raise OwnerError(f"no container in the kubelet's checkpoint holds exactly {named(replicas)} of {resource}")
     if len(uids) > 1:
         raise OwnerError(f"the kubelet's checkpoint says that Pods {', '.join(uids)} all hold {named(replicas)}")
-    return Owner(uids[0], tuple((entry.container, _device(entry)) for entry in owning))
+    return owning
 
 
 def contradiction(replicas: frozenset[str], namespace: str, pod: str, listed: Sequence[Listed]) -> str | None:
-    """
-    Return where the kubelet's list gives *replicas* to another Pod than *namespace*/*pod*; None if nowhere.
-    """
+    """Return where the kubelet's list gives *replicas* to another Pod than *namespace*/*pod*; None if nowhere."""
     for found in listed:
         if found.replicas & replicas and (found.namespace, found.pod) != (namespace, pod):
             return (
@@ -85,11 +77,5 @@ def contradiction(replicas: frozenset[str], namespace: str, pod: str, listed: Se
 
 
 def named(replicas: Iterable[str]) -> str:
-    """
-    Return *replicas* as messages name them.
-    """
+    """Return *replicas* as messages name them."""
     return ", ".join(sorted(replicas))
-
-
-def _device(entry: Allocated) -> str | None:
-    return next((device for device in map(unqualified, entry.cdi_devices) if device), None)

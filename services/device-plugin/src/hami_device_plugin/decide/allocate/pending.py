@@ -29,9 +29,7 @@ class PendingError(HamiError):
 
 
 def is_pending(pod: Pod, node: str) -> bool:
-    """
-    Return whether *pod* is bound to *node* and waits for its devices.
-    """
+    """Return whether *pod* is bound to *node* and waits for its devices."""
     return (
         not pod.has_started
         and keys.BIND_TIME in pod.annotations
@@ -78,9 +76,7 @@ def next_place(granted: PodShares, left: PodShares) -> int:
 
 
 def without_next(left: PodShares) -> PodShares:
-    """
-    Return *left* with its first list emptied, as HAMi's plugin records that a container was served.
-    """
+    """Return *left* with its first list emptied, as HAMi's plugin records that a container was served."""
     place = next(i for i, granted in enumerate(left) if granted)
     return (*left[:place], (), *left[place + 1 :])
 
@@ -129,9 +125,7 @@ def hint(
 
 
 def is_allocated(annotation: str, vendor_keys: Iterable[str]) -> bool:
-    """
-    Return whether a to-allocate *annotation* has nothing left. HAMi's rule: it contains no vendor key.
-    """
+    """Return whether a to-allocate *annotation* has nothing left. HAMi's rule: it contains no vendor key."""
     return not any(key in annotation for key in vendor_keys)
 
 

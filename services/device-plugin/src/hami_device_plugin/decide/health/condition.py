@@ -56,9 +56,7 @@ class Condition:
 
 
 def observe(before: Condition, reading: Reading, policy: HealthPolicy, now: datetime, load: str) -> Condition:
-    """
-    Return the condition of a device after *reading*, under the *load* of the driver.
-    """
+    """Return the condition of a device after *reading*, under the *load* of the driver."""
     is_reset = reading.problem is None and _is_reset(before, reading, load)
     seen = {cause: Fault(reason, now, now, load, detail) for cause, reason, detail in _seen(before, reading, policy)}
     left = {

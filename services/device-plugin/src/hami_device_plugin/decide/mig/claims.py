@@ -2,7 +2,7 @@
 Read which MIG instances the Pods of this Node were promised, and what the plugin writes to that.
 
 The scheduler promises a GPU, a profile and a placement. The plugin adds which instance it became.
-Neighbours: `allocate.pods` reads the Pod, `hamicommon.wire.mig.allocations` the annotation.
+Neighbours: `allocate.pods` reads the Pod, `hamicommon.wire.mig` the annotation.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/nvidia/mig_allocations.go
 """
 
@@ -18,7 +18,7 @@ from hamicommon.pod.reading import Pod
 from hamicommon.vendors import nvidia
 from hamicommon.wire import keys
 from hamicommon.wire.errors import DecodeError
-from hamicommon.wire.mig.allocations import decode_mig_allocations, encode_mig_allocations
+from hamicommon.wire.mig import decode_mig_allocations, encode_mig_allocations
 from hamicommon.wire.pod_devices import decode_pod_devices
 
 

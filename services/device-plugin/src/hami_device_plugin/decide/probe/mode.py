@@ -62,9 +62,7 @@ def cdi_problem(node: Mapping[str, Any]) -> str | None:
 
 
 def versions(node: Mapping[str, Any]) -> tuple[str, ...]:
-    """
-    Return the versions of container runtime and kubelet that *node* reports; empty until it reports both.
-    """
+    """Return the versions of container runtime and kubelet that *node* reports; empty until it reports both."""
     info = (node.get("status") or {}).get("nodeInfo") or {}
     found = (info.get("containerRuntimeVersion", ""), info.get("kubeletVersion", ""))
     return found if all(found) else ()

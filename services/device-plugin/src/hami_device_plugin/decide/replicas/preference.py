@@ -46,9 +46,7 @@ class Preference:
     """Links without a score count 0."""
 
     def choose(self, request: PreferredRequest) -> list[str] | None:
-        """
-        Return the replicas to prefer, those that must be included first; None if there are too few.
-        """
+        """Return the replicas to prefer, those that must be included first; None if there are too few."""
         free = _by_device(request.available, self.counts, excluded=request.must_include)
         needed = request.size - len(request.must_include)
         if self.policy == ANNOTATION or not 0 <= needed <= sum(map(len, free.values())):
@@ -80,9 +78,7 @@ class Preference:
 
 
 def _by_device(available: Sequence[str], devices: Collection[str], excluded: Collection[str]) -> dict[str, list[str]]:
-    """
-    Return the replicas of each of *devices*, in the kubelet's order; devices without one are left out.
-    """
+    """Return the replicas of each of *devices*, in the kubelet's order; devices without one are left out."""
     found: dict[str, list[str]] = {device: [] for device in devices}
     for replica in available:
         if replica not in excluded and device_of_replica(replica) in found:

@@ -188,9 +188,7 @@ class Calls:
         )
 
     async def _annotated(self, requests: Sequence[PreferredRequest]) -> Sequence[Sequence[str] | None]:
-        """
-        Return, for each request, replicas of the devices in a waiting Pod's annotation; None if there are none.
-        """
+        """Return, for each request, replicas of the devices in a waiting Pod's annotation; None if there are none."""
         if self._is_identity:
             return await self._hinted(requests)
         try:

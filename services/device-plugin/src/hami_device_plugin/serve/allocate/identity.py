@@ -56,7 +56,7 @@ from hami_device_plugin.serve.allocate.batch import Batch
 from hami_device_plugin.serve.allocate.kubelet_records import KubeletRecords
 from hami_device_plugin.serve.allocate.last_line import LastLine
 from hami_device_plugin.serve.allocate.served_node import ServedNode
-from hami_device_plugin.serve.mig.instances import Instances
+from hami_device_plugin.serve.mig.instances import Realize
 from hami_device_plugin.serve.probe.driver_cdi import DriverCdi
 from hamicommon.errors import HamiError
 from hamicommon.model import ContainerShares
@@ -123,11 +123,9 @@ class IdentityAllocator:
         last_line: LastLine,
         driver: DriverCdi,
         mig: MigNvml,
-        instances: Instances | None,
+        instances: Realize | None,
     ) -> None:
-        """
-        Answer by *served*; *instances* are None unless shares are MIG instances.
-        """
+        """Answer by *served*; *instances* are None unless shares are MIG instances."""
         self._served = served
         self._policy = served.policy
         self._kubelet = kubelet
@@ -160,10 +158,10 @@ class IdentityAllocator:
         """
         entries = await self._kubelet.entries()
         found = owner(replicas, self._served.resource, entries)
-        devices = [(container, device) for container, device in found.devices if device]
+        devices = [(entry.container, entry.device) for entry in found if entry.device]
         if not devices:
             return None
-        pod = await self._pods.wait_pod(found.pod_uid)
+        pod = await self._pods.wait_pod(found[0].pod_uid)
         problem = contradiction(replicas, pod.namespace, pod.name, await self._kubelet.listed())
         if problem:
             raise IdentityError(problem)
@@ -190,7 +188,7 @@ class IdentityAllocator:
         """Return what *container* gets under the CDI device *device*."""
         granted = self._checked(pod, container, shares, replicas)
         try:
-            uuids = await self._instances.realized(pod, container, granted) if self._instances else ()
+            uuids = await self._instances(pod, container, granted) if self._instances else ()
             driver = await self._driver.part(uuids or granted_uuids(granted))
             instances = await self._mig.granted(uuids, self._policy)
             limits = self._limits(pod, granted)
@@ -234,9 +232,7 @@ class IdentityAllocator:
     def _checked(
         self, pod: Pod, container: str, shares: Mapping[str, ContainerShares], replicas: frozenset[str]
     ) -> ContainerShares:
-        """
-        Return the shares of *container*, as many as *replicas* and all of offered devices.
-        """
+        """Return the shares of *container*, as many as *replicas* and all of offered devices."""
         check_unprivileged(pod, container)
         granted = shares.get(container, ())
         if len(granted) != len(replicas):
@@ -255,9 +251,7 @@ class IdentityAllocator:
         return Path(region_file(self._policy.hook_path, prepared.container, prepared.region))
 
     def _prepare(self, containers: tuple[Pod, Sequence[Prepared]]) -> bool:
-        """
-        Write what each container of a Pod needs on the host, its spec last, and return whether a spec changed.
-        """
+        """Write what each container of a Pod needs on the host, its spec last, and return whether a spec changed."""
         pod, prepared = containers
         library = self._served.library()
         changed = False

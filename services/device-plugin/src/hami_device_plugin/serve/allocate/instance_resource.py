@@ -122,7 +122,7 @@ class InstanceResource:
             return
         driver = await self._found.driver_cdi.part(sorted(replicas)) or DriverSpec()
         edits = driver.common + cdi.grant_edits(await self._grant(sorted(replicas)))
-        for _, device in found.devices:
-            if device:
-                root, content = Path(self._config.cdi_root), cdi.spec(device, edits, driver.version)
-                await asyncio.to_thread(cdi_files.write_spec, root, found.pod_uid, device, content)
+        for entry in found:
+            if entry.device:
+                root, content = Path(self._config.cdi_root), cdi.spec(entry.device, edits, driver.version)
+                await asyncio.to_thread(cdi_files.write_spec, root, entry.pod_uid, entry.device, content)

@@ -46,7 +46,7 @@ from hami_device_plugin.decide.replicas.preference import PreferredRequest
 from hami_device_plugin.serve.allocate.kubelet_records import KubeletRecords
 from hami_device_plugin.serve.allocate.last_line import LastLine
 from hami_device_plugin.serve.allocate.served_node import ServedNode
-from hami_device_plugin.serve.mig.instances import Instances
+from hami_device_plugin.serve.mig.instances import Realize
 from hamicommon.errors import HamiError
 from hamicommon.model import ContainerShares, PodShares
 from hamicommon.pod.reading import Pod
@@ -73,11 +73,9 @@ class LockAllocator:
         kubelet: KubeletRecords,
         last_line: LastLine,
         mig: MigNvml,
-        instances: Instances | None,
+        instances: Realize | None,
     ) -> None:
-        """
-        Answer by *node*; *instances* are None unless shares are MIG instances.
-        """
+        """Answer by *node*; *instances* are None unless shares are MIG instances."""
         self._node = node
         self._vendor = node.vendor
         self._policy = node.policy
@@ -116,15 +114,13 @@ class LockAllocator:
         if instances is None:
             return await asyncio.to_thread(lambda: tuple(self._grant(*found) for found in served))
         granted = [
-            await self._mig.granted(await instances.realized(pod, container.name, shares), self._policy)
+            await self._mig.granted(await instances(pod, container.name, shares), self._policy)
             for container, shares in served
         ]
         return tuple(instance_grant(found, self._policy) for found in granted)
 
     async def preferred(self, requests: Sequence[PreferredRequest]) -> list[list[str] | None]:
-        """
-        Return, for each request, the replicas of the devices that the pending Pod was granted.
-        """
+        """Return, for each request, the replicas of the devices that the pending Pod was granted."""
         pod = await self._pending_pod()
         granted = self._granted(pod)
         place = next_place(granted, self._left(pod, granted))
@@ -147,9 +143,7 @@ class LockAllocator:
     def _serve(
         self, pod: Pod, requests: Sequence[Sequence[str]]
     ) -> tuple[list[tuple[Container, ContainerShares]], PodShares]:
-        """
-        Return the next containers of *pod* and their shares, one for each of *requests*, and the shares left.
-        """
+        """Return the next containers of *pod* and their shares, one for each of *requests*, and the shares left."""
         granted = self._granted(pod)
         left = self._left(pod, granted)
         served = []
@@ -218,9 +212,7 @@ class LockAllocator:
             raise PendingError(f"pod annotation format error: Pod {pod}, {key}: {error}") from error
 
     async def _fail(self, pod: Pod) -> None:
-        """
-        Mark *pod* as failed and release the lock; each is tried even if the other fails.
-        """
+        """Mark *pod* as failed and release the lock; each is tried even if the other fails."""
         for write in (
             self._api.annotate_pod(pod, {keys.BIND_PHASE: keys.BIND_PHASE_FAILED}),
             self._api.release_lock(pod.namespace, pod.name),

@@ -11,7 +11,7 @@ Neighbours: `serve.allocate` asks for a container's instances, `probe.devices` o
 import asyncio
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -44,12 +44,8 @@ ALONE_SECONDS = 10.0
 ALONE_PAUSE_SECONDS = 0.5
 ASK_AGAIN_SECONDS = 600.0
 
-
-class Instances(Protocol):
-    """What turns a container's shares into MIG instances."""
-
-    async def realized(self, pod: Pod, container: str, shares: ContainerShares) -> Sequence[str]:
-        """Return the UUIDs of the instances of *container*, one for each of *shares*."""
+Realize = Callable[[Pod, str, ContainerShares], Awaitable[Sequence[str]]]
+"""Turns the shares of a Pod's container into MIG instances, one for each, and returns their UUIDs."""
 
 
 class MigDriver(Protocol):

@@ -48,12 +48,9 @@ async def offered_devices(nvml: Nvml, config: Config, found: Sequence[FoundDevic
     return Offered(_usual(offer, found), offer.by_resource)
 
 
-class StaticInstances:
-    """The instances of the strategy `single`: each share is one."""
-
-    async def realized(self, _pod: Pod, _container: str, shares: ContainerShares) -> tuple[str, ...]:
-        """Return the UUIDs of *shares*."""
-        return tuple(share.uuid for share in shares)
+async def realized(_pod: Pod, _container: str, shares: ContainerShares) -> tuple[str, ...]:
+    """Return the UUIDs of *shares*: under the strategy `single` each is an instance."""
+    return tuple(share.uuid for share in shares)
 
 
 @lru_cache(maxsize=64)

@@ -14,14 +14,13 @@ import structlog
 
 from hami_device_plugin.adapters.nvml.devices import Discovery, discover, driver_load
 from hami_device_plugin.config.settings import Config
-from hami_device_plugin.decide.health.condition import Condition
 from hami_device_plugin.decide.health.record import decode_faults
 from hami_device_plugin.decide.inventory import MIG, FoundDevice, inventory, is_instance, missing_devices, with_health
 from hami_device_plugin.decide.mig.offer import with_offers
 from hami_device_plugin.decide.replicas import limits
 from hami_device_plugin.serve.context import Conditions, Context
-from hami_device_plugin.serve.mig.instances import Instances, MigInstances, open_instances
-from hami_device_plugin.serve.mig.static import Offered, StaticInstances, offered_devices
+from hami_device_plugin.serve.mig.instances import MigInstances, Realize, open_instances
+from hami_device_plugin.serve.mig.static import Offered, offered_devices, realized
 from hamicommon.errors import HamiError
 from hamicommon.model import Device
 from hamicommon.wire import keys
@@ -57,11 +56,11 @@ class NodeDevices:
         devices = sorted((*found, *self.missing), key=lambda device: device.index)
         return with_health(devices, frozenset(uuid for uuid, known in conditions.items() if not known.is_healthy))
 
-    def instances(self, devices: Iterable[Device]) -> Instances | None:
+    def instances(self, devices: Iterable[Device]) -> Realize | None:
         """Return what makes MIG instances of a container's shares of *devices*; None if they are no instances."""
         if self.mig is not None:
-            return self.mig
-        return StaticInstances() if any(is_instance(device.id) for device in devices) else None
+            return self.mig.realized
+        return realized if any(is_instance(device.id) for device in devices) else None
 
 
 async def find_devices(context: Context, stack: AsyncExitStack) -> NodeDevices:
@@ -99,7 +98,7 @@ async def _read_devices(context: Context) -> NodeDevices:
     for uuid, condition in recorded.items():
         conditions.setdefault(uuid, condition)
     uuids = {device.uuid for device in offered.found}
-    faulty = {uuid for uuid, known in conditions.items() if _is_of(known, load)}
+    faulty = {uuid for uuid, known in conditions.items() if any(fault.load == load for fault in known.faults.values())}
     known = _last_inventory(annotations.get(context.vendor.register_key, "[]"))
     missing = missing_devices(known, uuids, discovery.unread, faulty, config.sharing)
     for device in missing:
@@ -129,8 +128,3 @@ def _last_inventory(text: str) -> Sequence[Device]:
         return tuple(decode_node_devices(text))
     except DecodeError:
         return ()
-
-
-def _is_of(condition: Condition, load: str) -> bool:
-    """Return whether a fault was seen under this *load* of the driver."""
-    return any(fault.load == load for fault in condition.faults.values())

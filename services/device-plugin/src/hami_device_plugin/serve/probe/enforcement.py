@@ -121,9 +121,6 @@ class EnforcementSearch:
             return f"it needs cgroup v2, which is not mounted at {self.config.cgroup_root}"
         problem = await limits_problem(self.nvml, self._gpus, self.config.cgroup_root)
         if problem is None:
-            await asyncio.to_thread(_install, self.config)
+            hook, root = Path(self.config.limit_hook), self.config.vgpu_directory
+            await asyncio.to_thread(library.install, hook, root, __version__, library.LIMIT_HOOK_NAME)
         return problem
-
-
-def _install(config: Config) -> None:
-    library.install(Path(config.limit_hook), config.vgpu_directory, __version__, library.LIMIT_HOOK_NAME)

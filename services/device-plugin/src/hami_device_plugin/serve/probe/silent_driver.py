@@ -23,7 +23,7 @@ from hami_device_plugin.adapters.kubelet import KubeletError, PluginServer
 from hami_device_plugin.adapters.regions import prepare_region
 from hami_device_plugin.decide.allocate.allocation import Container, region_file
 from hami_device_plugin.decide.allocate.cdi.spec import region_name
-from hami_device_plugin.decide.allocate.owner import OwnerError, owner
+from hami_device_plugin.decide.allocate.owner import Allocated, OwnerError, owner
 from hami_device_plugin.decide.replicas.ids import replicas
 from hami_device_plugin.decide.replicas.preference import PreferredRequest
 from hami_device_plugin.serve.context import Context
@@ -132,18 +132,18 @@ class RecordedDevices:
             found = owner(wanted, self._context.config.resource, entries)
         except (CheckpointError, OwnerError) as error:
             raise DriverSilentError(f"{self._driver.problem}; {error}") from error
-        await asyncio.to_thread(self._check_and_clear, found.pod_uid, found.devices)
+        await asyncio.to_thread(self._check_and_clear, found)
 
-    def _check_and_clear(self, pod_uid: str, devices: Sequence[tuple[str, str | None]]) -> None:
+    def _check_and_clear(self, containers: Sequence[Allocated]) -> None:
         """Clear the region of each container; it starts without contents at each start."""
-        for name, device in devices:
-            if device is None:
+        for each in containers:
+            if each.device is None:
                 continue  # Under the lock Allocate gave the container everything.
-            shown = f"Pod with UID {pod_uid}, container {name}"
-            if not cdi_files.spec_path(Path(self._context.config.cdi_root), pod_uid, device).exists():
+            shown = f"Pod with UID {each.pod_uid}, container {each.container}"
+            if not cdi_files.spec_path(Path(self._context.config.cdi_root), each.pod_uid, each.device).exists():
                 raise DriverSilentError(f"{shown} has not started before, and {self._driver.problem}")
-            container = Container(pod_uid, name)
-            region = Path(region_file(self._context.config.hook_path, container, region_name(device)))
+            container = Container(each.pod_uid, each.container)
+            region = Path(region_file(self._context.config.hook_path, container, region_name(each.device)))
             with host_files_of(f"{shown} cannot be prepared"):
                 if region.exists():
                     prepare_region(region)

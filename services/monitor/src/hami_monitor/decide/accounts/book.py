@@ -1,12 +1,15 @@
 """
-Add up how long devices were offered, held by Pods, and idle.
+Add up how long devices were offered, held by Pods, and idle, and compute what part of its devices each Pod uses now.
 
 A book is complete up to one moment. Advancing it adds exactly the time from there to a later moment, so nothing counts
 twice, and a book that is advanced after a pause has no gap. In each book, what all namespaces have held is what all
 devices were held, and the rest of what they were offered was idle.
 Shares that complement each other, such as 3/4 of the memory beside 3/4 of the compute, are together more than their
 device. Each then pays less, in proportion, so that nobody pays for more than there is.
-Neighbours: `share_time` says who holds shares when, `price` what part of a device they are.
+Use is priced like what a Pod holds, by the larger of memory and compute. The driver's numbers count if there are any.
+Else those of a region count, which its container can write: for its own Pod only, and for at most one device.
+Neighbours: `share_time` says who holds shares when, `price` what part of a device they are, and
+`hami_monitor.decide.observation` has the numbers of use.
 """
 
 import math
@@ -16,7 +19,8 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
-from hami_monitor.decide.accounts.price import Offers, parts
+from hami_monitor.decide.accounts.price import Offer, Offers, part_of, parts
+from hami_monitor.decide.observation import MIB, ShownDevice
 from hami_monitor.decide.share_time import ShareTime
 
 KEPT_SECONDS = 3600.0
@@ -208,3 +212,27 @@ def _kept(
     }
     dropped = set(old) - kept
     return {key: account for key, account in accounts.items() if key not in dropped}
+
+
+def used_parts(shown: Iterable[ShownDevice], offers: Offers) -> dict[PodKey, float]:
+    """Return the devices that each Pod uses now, such as 0.5 for half of one."""
+    of_devices: dict[tuple[str, str, str], float] = {}
+    for one in shown:
+        namespace, pod, _, _, uuid = one.labels
+        if uuid in offers:
+            place = (namespace, pod, uuid)
+            of_devices[place] = min(of_devices.get(place, 0.0) + _part(one, offers[uuid]), 1.0)
+    found: defaultdict[PodKey, float] = defaultdict(float)
+    for (namespace, pod, uuid), part in of_devices.items():
+        found[PodKey(namespace, pod, offers[uuid].type)] += part
+    return found
+
+
+def _part(one: ShownDevice, offer: Offer) -> float:
+    memory_bytes = None if one.driver is None else one.driver.used_bytes
+    busy_ratio = None if one.driver is None else one.driver.busy_ratio
+    if memory_bytes is None:
+        memory_bytes = 0 if one.sums is None else one.sums.total
+    if busy_ratio is None:
+        busy_ratio = 0.0 if one.sums is None else one.sums.sm / 100
+    return part_of(memory_bytes / (max(offer.memory_mib, 1) * MIB), busy_ratio)

@@ -1,13 +1,17 @@
 """
-Compare what the driver counts for the control groups of containers with grants and regions.
+Compare what the driver counts for the control groups of containers with grants and regions, and find containers that no
+device plugin has prepared.
 
 A driver that limits the memory of a control group also says how much the group has, whatever its processes are called
-and whether the driver lists them.
-Neighbours: `findings` compares process by process, `hami_monitor.adapters.cgroups` finds the groups.
+and whether the driver lists them. A kubelet that does not know the resource starts a container all the same: without a
+device, the library or a limit. A device plugin makes a container's directory before the container starts, so a missing
+one tells. The plugin looks for such containers too, but not while it is away, which is when they come to be.
+Neighbours: `findings` compares process by process, `hami_monitor.adapters.cgroups` finds the groups,
+`hami_monitor.adapters.directories` lists the directories.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from hami_monitor.decide.containers import ContainerKey
 from hami_monitor.decide.watchdog.control_groups import ContainerGroup
@@ -98,3 +102,26 @@ def _beside_region(
                 f"Container {place.container} has {used_bytes // _MIB} MiB of device {place.device_uuid} by its "
                 f"control group, and only {counted // _MIB} MiB are in its region, so the rest is not counted",
             )
+
+
+def find_unprepared(
+    places: Iterable[Place],
+    owners: Mapping[str, PodOwner],
+    granted: Grants,
+    directories: Collection[ContainerKey] | None,
+) -> dict[Evidence, str]:
+    """
+    Return those of *places* whose container has no directory, each with one sentence for people.
+
+    *places* are shares of containers that were started, *directories* those that exist; None if that is unknown.
+    """
+    return {
+        Evidence(Finding(Kind.WITHOUT_DEVICES, place)): (
+            f"Container {place.container} has a share of device {place.device_uuid} and no directory for its library: "
+            "the kubelet started it without asking the device plugin, so it has no device and no limit. Delete the Pod"
+        )
+        for place in places
+        if directories is not None
+        and ContainerKey(place.pod_uid, place.container) not in directories
+        and must_have_library(place, owners[place.pod_uid], granted)
+    }

@@ -107,9 +107,7 @@ class KubeApi:
             await self._kube.merge_patch(_pod(namespace, name), {"metadata": metadata})
 
     async def wake_pod(self, uid: str, namespace: str, name: str) -> None:
-        """
-        Change an annotation of the Pod *uid*; kube-scheduler asks about a refused Pod again when it changes.
-        """
+        """Change an annotation of the Pod *uid*; kube-scheduler asks about a refused Pod again when it changes."""
         metadata = {"uid": uid, "annotations": {keys.ROOM_TIME: f"{self._now().timestamp():.3f}"}}
         with _translated():
             await self._kube.merge_patch(_pod(namespace, name), {"metadata": metadata})
@@ -211,7 +209,6 @@ class TrimmedPods:
     """Pods reduced to the parts we read, page by page, so that no full list is ever in memory."""
 
     def __init__(self, kube: Kube) -> None:
-        """Read through *kube*."""
         self._kube = kube
 
     async def pages(self, path: str, **query: str | int) -> AsyncIterator[tuple[list[Object], str]]:

@@ -64,7 +64,6 @@ class PodReader:
     """Reads one watch of Pods in protobuf; an event is its length and a WatchEvent."""
 
     def __init__(self, path: str) -> None:
-        """Read a watch at *path*."""
         self._path = path
         self._read = bytearray()
 

@@ -86,7 +86,6 @@ class Counters:
     """What is counted as it happens."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        """Register in *registry*."""
         self.problems = Counter(
             "hami_scheduler_contained_problems",
             "Parts of Nodes and Pods that could not be used.",

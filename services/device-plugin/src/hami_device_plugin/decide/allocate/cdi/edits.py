@@ -74,7 +74,7 @@ def encode_edits(edits: Edits) -> dict[str, Any]:
     fields = {
         "env": [f"{name}={value}" for name, value in edits.env.items()],
         "deviceNodes": list(edits.device_nodes.values()),
-        "mounts": sorted(edits.mounts.values(), key=_depth),
+        "mounts": sorted(edits.mounts.values(), key=lambda mount: str(mount["containerPath"]).rstrip("/").count("/")),
         "hooks": list(edits.hooks),
     }
     return {**edits.others, **{name: entries for name, entries in fields.items() if entries}}
@@ -119,7 +119,3 @@ def _joined(former: Any, later: Any) -> Any:
     if isinstance(former, list) and isinstance(later, list):
         return [*former, *(entry for entry in later if entry not in former)]
     return later
-
-
-def _depth(mount: Json) -> int:
-    return str(mount["containerPath"]).rstrip("/").count("/")

@@ -66,9 +66,7 @@ class LimitHook:
 
 
 def new_device() -> str:
-    """
-    Return a device name that no Allocate answer has used.
-    """
+    """Return a device name that no Allocate answer has used."""
     return f"{DEVICE_PREFIX}{uuid.uuid4()}"
 
 

@@ -2,7 +2,8 @@
 The MIG instances granted to a Pod: the annotation `hami.io/vgpu-mig-allocations`, a JSON list, since 2.10.
 
 The scheduler writes the first five fields. The device plugin adds the runtime identity once the instance exists.
-Neighbours: `suffix` is the form before 2.10.
+From 2.5 to 2.9 the UUID in a Pod's devices named the instance, `GPU-a[1-3]`: geometry 1 in the model's list of
+geometries, slot 3 in that geometry.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/nvidia/mig_allocations.go
 """
 
@@ -11,9 +12,11 @@ from dataclasses import replace
 from typing import Any, Final
 
 from hamicommon.model import MigAllocation, MigPlacement
-from hamicommon.wire.errors import DecodeError
+from hamicommon.wire.errors import DecodeError, quote
 from hamicommon.wire.go import json_reader as json
 from hamicommon.wire.go.json_writer import compact
+from hamicommon.wire.go.strconv import parse_int
+from hamicommon.wire.limits import check_size
 
 PLACEMENT: Final = json.struct(
     MigPlacement(0, 0),
@@ -116,3 +119,24 @@ def _json_allocation(allocation: MigAllocation) -> dict[str, Any]:
     if allocation.compute_instance_id is not None:
         written["computeInstanceID"] = allocation.compute_instance_id
     return written
+
+
+def decode_mig_suffix(uuid: str) -> tuple[str, tuple[int, int] | None]:
+    """
+    Return the GPU's UUID, and the geometry and slot after it, None if there is no suffix.
+
+    >>> decode_mig_suffix("GPU-a[1-3]"), decode_mig_suffix("GPU-a")
+    (('GPU-a', (1, 3)), ('GPU-a', None))
+
+    Raises: DecodeError when there is a bracket, but no `[<integer>-<integer>]`.
+    """
+    check_size(uuid)
+    left, right = uuid.find("["), uuid.find("]")
+    if left < 0 and right < 0:
+        return uuid, None
+    if not 0 <= left < right:
+        raise DecodeError("MIG suffix", f"{quote(uuid)} does not end in [<geometry>-<slot>]")
+    geometry, dash, slot = uuid[left + 1 : right].partition("-")
+    if not dash or "-" in slot:
+        raise DecodeError("MIG suffix", f"{quote(uuid)} does not end in [<geometry>-<slot>]")
+    return uuid[:left], (parse_int(geometry, "MIG suffix, geometry"), parse_int(slot, "MIG suffix, slot"))
