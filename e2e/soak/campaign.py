@@ -16,9 +16,11 @@ from pathlib import Path
 
 from harness import evidence
 from harness.cluster import ROOT
+from harness.clusters.mixed import part_of
+from harness.rest import safety_findings
 from minicluster.kubelet.runtime.containers import kill_all
-from soak.calm import Calm, rest, safety_findings
-from soak.cluster import SoakCluster, part_of
+from soak.calm import Calm, rest
+from soak.cluster import SoakCluster
 from soak.faults import Faults, draw_round
 from soak.load import Load
 from soak.planted import Defect
@@ -161,9 +163,10 @@ def _keep(outcome: Outcome, cluster: SoakCluster, faults: Faults) -> None:
 
 def _plant(cluster: SoakCluster, defects: Mapping[str, Defect]) -> None:
     """Let the keeper start the services of *defects* again with them."""
-    for defect, found in defects.items():
+    for found in defects.values():
+        change = f"{found.changed.__module__}:{found.changed.__name__}"
         for name, process in cluster.processes.items():
             if part_of(name) == found.part:
                 usual = process.argv[1:] if process.argv[0] == sys.executable else process.argv
-                process.argv = (sys.executable, "-m", "soak.planted", defect, *usual)
+                process.argv = (sys.executable, "-m", "testbed.launch.changed", found.function, change, *usual)
                 cluster.end(name, signal.SIGKILL)

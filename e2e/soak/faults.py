@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from hamicommon.model import Object
+from harness.clusters.mixed import DEVICE_CONFIG, part_of
 from minicluster.client import ApiError
-from soak.cluster import DEVICE_CONFIG, HOSTS, NODES, SHARING, SoakCluster, part_of, seeded
+from soak.cluster import HOSTS, NODES, SHARING, SoakCluster, seeded
 from testbed.waiting import eventually
 
 PAUSE_SECONDS = (0.3, 7.0)
