@@ -30,18 +30,21 @@ async def kept_running(
     await eventually(partial(running, cluster, name, annotations), f"{name} runs", timeout_seconds)
 
 
-async def running(cluster: Cluster, name: str, annotations: dict[str, str] | None = None) -> Object | None:
+async def running(
+    cluster: Cluster, name: str, annotations: dict[str, str] | None = None, manifest: Object | None = None
+) -> Object | None:
     """
     Return the Pod if it runs. Create it if there is none, and replace it if the kubelet rejected it, as a controller.
 
-    A kubelet without its device plugin rejects new Pods with `UnexpectedAdmissionError`, which is final.
+    It is created by *manifest*, if one is given. A kubelet without its device plugin rejects new Pods with
+    `UnexpectedAdmissionError`, which is final.
     Raises: AssertionError if the Pod failed for another reason.
     """
     try:
         pod = await cluster.pod(name)
     except ApiError as error:
         if error.status == 404:
-            await cluster.create(a_pod(name, annotations=annotations, gpu=1, gpumem=1500, gpucores=10))
+            await cluster.create(manifest or a_pod(name, annotations=annotations, gpu=1, gpumem=1500, gpucores=10))
         return None
     if pod["status"]["phase"] == "Failed":
         assert pod["status"].get("reason") == "UnexpectedAdmissionError", pod["status"]

@@ -51,6 +51,13 @@ class Screen:
         """Print one line of progress, with the seconds since the start."""
         self.paragraph(Text(f"  {time.monotonic() - self.started:5.1f} s  ", style="dim"), text)
 
+    def progress(self, text: str, *, lasts: bool = False) -> None:
+        """Show what happens now: in one line that is overwritten on a terminal, and in a pipe only what *lasts*."""
+        if sys.stderr.isatty():
+            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+        elif text and lasts:
+            self.note(text)
+
     def promise(self, text: str, holds: bool) -> None:
         """Print whether a promise held, and remember it."""
         self.promises.append((holds, text))

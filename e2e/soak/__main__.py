@@ -47,20 +47,12 @@ def main() -> int:
 
 
 def _teller(screen: Screen) -> Tell:
-    """Return what shows progress: one line that is overwritten on a terminal, and calms alone in a pipe."""
-
-    def tell(text: str) -> None:
-        if sys.stderr.isatty():
-            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
-        elif text.startswith("calm") and ":" in text:
-            screen.note(text)
-
-    return tell
+    """Return what shows progress; in a pipe, the calms alone."""
+    return lambda text: screen.progress(text, lasts=text.startswith("calm") and ":" in text)
 
 
 def _show(outcome: Outcome, screen: Screen) -> None:
-    if sys.stderr.isatty():
-        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+    screen.progress("")
     screen.heading("Pods and faults")
     kinds = [(f"Pods: {kind}", count) for kind, count in outcome.pods.most_common()]
     rejected = [(f"rejected by a kubelet: {reason}", count) for reason, count in outcome.rejected.most_common()]

@@ -17,8 +17,10 @@ from pathlib import Path
 
 from harness import evidence
 from harness.cluster import ROOT
-from soak.calm import Calm, rest, safety_findings
-from soak.cluster import SoakCluster, part_of
+from harness.clusters.mixed import part_of
+from harness.rest import safety_findings
+from soak.calm import Calm, rest
+from soak.cluster import SoakCluster
 from soak.embedded import EmbeddedSoakCluster
 from soak.faults import Faults, draw_round
 from soak.load import Load
@@ -173,10 +175,11 @@ def _keep(outcome: Outcome, cluster: SoakCluster, faults: Faults) -> None:
 
 async def _plant(cluster: SoakCluster, defects: Mapping[str, Defect]) -> None:
     """Let the keeper start the services of *defects* again with them."""
-    for defect, found in defects.items():
+    for found in defects.values():
         assert isinstance(cluster, EmbeddedSoakCluster)
+        change = f"{found.changed.__module__}:{found.changed.__name__}"
         for name, process in cluster.processes.items():
             if part_of(name) == found.part:
                 usual = process.argv[1:] if process.argv[0] == sys.executable else process.argv
-                process.argv = (sys.executable, "-m", "soak.planted", defect, *usual)
+                process.argv = (sys.executable, "-m", "testbed.launch.changed", found.function, change, *usual)
                 await cluster.end(name, signal.SIGKILL)

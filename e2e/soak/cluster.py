@@ -14,11 +14,9 @@ from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 
-from hamicommon.model import Object
 from harness.cluster import Cluster
 from testbed.hardware import FakeDriver, FakeNode
 
-PARTS = ("apiserver", "webhook", "scheduler", "kube-scheduler", "plugin", "monitor", "kubelet")
 ON_NODES = ("plugin", "kubelet", "monitor")
 REPLICATED = ("scheduler", "kube-scheduler")
 
@@ -95,16 +93,6 @@ def send(pids: Iterable[int], number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
-def part_of(process: str) -> str:
-    """Return which part a process is, such as `plugin` for `plugin-lock-a`."""
-    return next(part for part in PARTS if process.startswith(part))
-
-
 def seeded(seed: int, what: str) -> random.Random:
     """Return the numbers that *what* draws from *seed*, whatever others draw."""
     return random.Random(f"{seed}/{what}")
-
-
-def name_of(pod: Object) -> str:
-    """Return `namespace/name`."""
-    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"

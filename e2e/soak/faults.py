@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from hamicommon.model import Object
+from harness.clusters.mixed import DEVICE_CONFIG
 from harness.clusters.release import HAMI
 from minicluster.client import ApiError
 from soak.cluster import REPLICATED, Site, SoakCluster, seeded, send
-from soak.embedded import DEVICE_CONFIG, SHARING, EmbeddedSoakCluster
+from soak.embedded import SHARING, EmbeddedSoakCluster
 from soak.real import RealSoakCluster
 from testbed.waiting import eventually
 

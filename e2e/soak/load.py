@@ -14,10 +14,12 @@ from itertools import count
 from typing import Any
 
 from hamicommon.model import Object
+from harness.clusters.mixed import DRIVER
 from harness.manifests import HOLD, SLEEP, a_container, a_pod
+from harness.rest import name_of
 from minicluster.client import ApiError, Client, Mirror
-from soak.cluster import Site, SoakCluster, name_of, seeded
-from soak.embedded import DRIVER_NODE, IDENTITY
+from soak.cluster import Site, SoakCluster, seeded
+from soak.embedded import IDENTITY
 
 PAUSE_SECONDS = (0.2, 2.0)
 """Between two Pods."""
@@ -139,7 +141,7 @@ def _mig(name: str, draw: random.Random) -> Object:
 
 
 def _driver_held(name: str, draw: random.Random) -> Object:
-    spec = {"nodeSelector": {"kubernetes.io/hostname": DRIVER_NODE}}
+    spec = {"nodeSelector": {"kubernetes.io/hostname": DRIVER.name}}
     annotations = {"hami.io/enforcement": "driver"}
     return a_pod(name, annotations=annotations, command=SLEEP, spec=spec, gpu=1, gpumem=draw.choice((1000, 3000)))
 

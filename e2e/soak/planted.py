@@ -1,15 +1,10 @@
 """
-Defects that the soak must find, and how a service is started with one.
-
-`python -m soak.planted DEFECT PROGRAM ARGUMENTS...` runs *PROGRAM* with the defect in it.
+Defects that the soak must find. `testbed.launch.changed` plants them.
 """
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-
-from testbed.launch import owner_and_name, run
 
 _leaked: list[Any] = []
 
@@ -74,16 +69,3 @@ DEFECTS = {
     "a file stays open": Defect("webhook", ("grows: descriptors",), "prometheus_client:Histogram.observe", _leaking),
 }
 """By name."""
-
-
-def main() -> None:
-    """Plant the defect, and run the program."""
-    _, name, *program = sys.argv
-    defect = DEFECTS[name]
-    owner, function = owner_and_name(defect.function)
-    setattr(owner, function, defect.changed(getattr(owner, function)))
-    run(*program)
-
-
-if __name__ == "__main__":
-    main()

@@ -13,10 +13,11 @@ from contextlib import asynccontextmanager, suppress
 from controlplane.cluster import ControlPlane
 from controlplane.machines.machine import Machine, MachineError
 from hamicommon.model import Object
+from harness.clusters.mixed import part_of
 from harness.clusters.real import RealCluster
 from harness.clusters.release import HAMI, Release
 from minicluster.client import ApiError
-from soak.cluster import REPLICATED, Site, SoakCluster, part_of
+from soak.cluster import REPLICATED, Site, SoakCluster
 from soak.embedded import IDENTITY
 from testbed.hardware import FakeNode
 from testbed.waiting import eventually

@@ -11,8 +11,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.clusters.mixed import part_of
 from harness.invariants import samples
-from soak.cluster import SoakCluster, part_of
+from soak.cluster import SoakCluster
 
 SERVICES = ("webhook", "scheduler", "plugin", "monitor")
 """The parts that are judged. The others are the embedded cluster's, and only shown."""

@@ -13,6 +13,8 @@ from harness.clusters.embedded import EmbeddedCluster
 from harness.invariants import check, environments_of
 from harness.load import kept_running
 from harness.manifests import a_pod
+from killpoints.points import CONTAINER_START
+from testbed.launch.killed_when_told import order
 from testbed.waiting import eventually
 
 SERVICES = (
@@ -21,21 +23,6 @@ SERVICES = (
 )
 PODS = 3
 MOMENTS_SECONDS = (0.0, 0.05, 0.2)
-PLUGIN = "hami_device_plugin"
-PLUGIN_STEPS = (
-    f"{PLUGIN}.adapters.regions:premake_directory",  # the container of a bound Pod gets its directory
-    f"{PLUGIN}.adapters.regions:_create",  # the directory gets a region
-    f"{PLUGIN}.decide.allocate.cdi.spec:new_device",  # Allocate names the container's CDI device
-    f"{PLUGIN}.serve.allocate.identity:owner",  # PreStartContainer asks who owns the replicas
-    f"{PLUGIN}.adapters.regions:_use_spare",  # the region gets its name
-    f"{PLUGIN}.adapters.regions:_fill",  # the limits get their contents
-    f"{PLUGIN}.adapters.cdi_files:write_spec",
-    "hamicommon.runtime.host.atomic_file:_new_temporary",  # the spec gets a file
-    "pathlib:Path.replace",  # the spec gets its name
-    "prometheus_client:Histogram.observe",  # the kubelet gets its answer
-    f"{PLUGIN}.adapters.kube:NodeKube.patch_pod",  # the Pod is marked
-)
-"""The functions that begin a step of a container's start, in order."""
 PLACED_SECONDS = 90.0
 """A kubelet that could not start a container retries after 10 s, and may be killed three times meanwhile."""
 
@@ -80,25 +67,24 @@ async def test_plugin_killed_at_every_step_of_a_start_loses_no_pod(cluster: Clus
     """After each kill nothing is granted twice, and the next plugin starts the container."""
     assert isinstance(cluster, EmbeddedCluster)
     on_a = {"nvidia.com/use-gputype": "A100"}
-    marker, plugin = cluster.folder / "die", cluster.processes["plugin-node-a"]
-    usual = plugin.argv
-    names = [f"p{number}" for number in range(len(PLUGIN_STEPS))]
+    file, plugin = cluster.folder / "order", cluster.processes["plugin-node-a"]
+    usual, places = plugin.argv, ",".join(point.place for point in CONTAINER_START)
+    names = [f"p{number}" for number in range(len(CONTAINER_START))]
     try:
+        await cluster.kill("plugin-node-a")
+        plugin.argv = (sys.executable, "-m", "testbed.launch.killed_when_told", str(file), places, *usual)
+        await cluster.restart("plugin-node-a")
         async with asyncio.TaskGroup() as placing:
-            for name, step in zip(names, PLUGIN_STEPS, strict=True):
-                await cluster.kill("plugin-node-a")
-                plugin.argv = (sys.executable, "-m", "testbed.launch.kill_before_call", str(marker), step, *usual)
-                await cluster.restart("plugin-node-a")
+            for name, point in zip(names, CONTAINER_START, strict=True):
                 await cluster.node_ready("node-a")
                 await check(cluster)
-                marker.touch()
+                order(file, point.place, 1)
                 placing.create_task(kept_running(cluster, name, PLACED_SECONDS, on_a))
-                await eventually(_has_ended(cluster, "plugin-node-a"), f"the plugin is killed before {step}")
-                marker.unlink()
-            await cluster.restart("plugin-node-a")
+                await eventually(_has_ended(cluster, "plugin-node-a"), f"the plugin is killed before {point.step}")
+                await cluster.restart("plugin-node-a")
     finally:
         plugin.argv = usual
-        marker.unlink(missing_ok=True)
+        file.unlink(missing_ok=True)
         await cluster.kill("plugin-node-a")
         await cluster.restart("plugin-node-a")
 

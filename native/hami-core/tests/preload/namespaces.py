@@ -8,6 +8,7 @@ from pathlib import Path
 
 __all__ = [
     "cover_with_nothing",
+    "die_at_system_calls",
     "enter_namespaces",
     "fork_into_pid_namespace",
     "mount_small_disk",
@@ -70,7 +71,7 @@ class _Program(ctypes.Structure):
 _LOAD, _IF_EQUAL, _RETURN = 0x20, 0x15, 0x06
 _NUMBER, _SECOND_ARGUMENT = 0, 24
 """Places in what a filter sees of a call: the number, and the lower half of an argument, with the upper one behind."""
-_ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
+_ALLOW, _ERRNO, _KILL_PROCESS = 0x7FFF0000, 0x00050000, 0x80000000
 _NO_NEW_PRIVILEGES, _SECCOMP, _FILTER = 38, 22, 2
 
 
@@ -78,13 +79,22 @@ def refuse_system_calls(calls: list[int | tuple[int, int]], error: int) -> None:
     """
     Let the kernel refuse system calls of this process and its children with an error, as a seccomp profile does.
 
-    A call is a number, or a number and the second argument with which it is refused. Source: linux/filter.h,
-    linux/seccomp.h, linux/prctl.h.
+    A call is a number, or a number and the second argument with which it is refused.
     """
+    _filter_system_calls(calls, _ERRNO | error)
+
+
+def die_at_system_calls(calls: list[int | tuple[int, int]]) -> None:
+    """Let the kernel end this process (SIGSYS) at its next such call, as `refuse_system_calls` describes them."""
+    _filter_system_calls(calls, _KILL_PROCESS)
+
+
+def _filter_system_calls(calls: list[int | tuple[int, int]], verdict: int) -> None:
+    """Install a filter. Source: linux/filter.h, linux/seccomp.h, linux/prctl.h."""
     code = [(_LOAD, 0, 0, _NUMBER)]
     for call in calls:
         number, argument = call if isinstance(call, tuple) else (call, None)
-        refusal = [(_RETURN, 0, 0, _ERRNO | error)]
+        refusal = [(_RETURN, 0, 0, verdict)]
         if argument is not None:
             lower = [(_LOAD, 0, 0, _SECOND_ARGUMENT), (_IF_EQUAL, 0, 3, argument)]
             upper = [(_LOAD, 0, 0, _SECOND_ARGUMENT + 4), (_IF_EQUAL, 0, 1, 0)]

@@ -1,0 +1,3 @@
+"""
+Tests of the kill points, and of how a process dies at one.
+"""
