@@ -20,7 +20,7 @@ from minicluster.kubelet.runtime.containers import kill_all
 from soak.calm import Calm, rest, safety_findings
 from soak.cluster import SoakCluster, part_of
 from soak.faults import Faults, draw_round
-from soak.load import Load
+from soak.load import Load, draw_plans
 from soak.planted import Defect
 from soak.usage import MORE_WRITES, P99_SECONDS, growths
 from testbed.folders import short_folder
@@ -65,25 +65,25 @@ async def soak(seed: int, minutes: float, tell: Tell, defects: Mapping[str, Defe
     begin = time.monotonic()
     outcome, folder = Outcome(seed), short_folder()
     cluster = SoakCluster(folder)
-    load, faults = Load(cluster, seed), Faults(cluster)
+    load, faults = Load(cluster, draw_plans(seed)), Faults(cluster)
     try:
         await cluster.start(lambda part: tell(f"start: {part}"))
-        _plant(cluster, defects or {})
+        plant(cluster, defects or {})
         await load.prepare()
         async with cluster.kept(), asyncio.TaskGroup() as group:
             loading = group.create_task(load.run())
             await _rounds(cluster, load, faults, outcome, time.monotonic() + 60 * minutes, tell)
             loading.cancel()
         _compare(outcome)
-    except NotInTimeError as error:
-        outcome.problems.append(f"not in time: {error}")
+    except* NotInTimeError as late:
+        outcome.problems += [f"not in time: {error}" for error in late.exceptions]
     finally:
         _collect(outcome, cluster, load, faults)
         await cluster.stop()
         for node in cluster.nodes:
             kill_all(folder / node.name)
         outcome.minutes = (time.monotonic() - begin) / 60
-        _keep(outcome, cluster, faults)
+        outcome.folder = keep(outcome.problems, str(seed), FOLDER, cluster, faults)
         shutil.rmtree(folder, ignore_errors=True)
     return outcome
 
@@ -146,20 +146,22 @@ def _collect(outcome: Outcome, cluster: SoakCluster, load: Load, faults: Faults)
         outcome.versions, outcome.gaps = cluster.recorder.judge.line, cluster.recorder.judge.gaps
 
 
-def _keep(outcome: Outcome, cluster: SoakCluster, faults: Faults) -> None:
-    """Keep what shows the problems, if there are any."""
+def keep(problems: list[str], name: str, folder: Path, cluster: SoakCluster, faults: Faults) -> Path | None:
+    """Keep what shows the *problems* of a stopped cluster in *folder* under *name*. Return where, None without any."""
     history = cluster.recorder.file if cluster.recorder is not None else None
-    if outcome.problems:
-        outcome.folder = evidence.keep(cluster.folder, str(outcome.seed), FOLDER)
-        (outcome.folder / "problems.txt").write_text("\n".join([*outcome.problems, ""]))
-        (outcome.folder / "faults.txt").write_text("\n".join([*faults.log, ""]))
+    if not problems:
         if history is not None:
-            shutil.move(history, outcome.folder / "history.jsonl")
-    elif history is not None:
-        history.unlink(missing_ok=True)
+            history.unlink(missing_ok=True)
+        return None
+    place = evidence.keep(cluster.folder, name, folder)
+    (place / "problems.txt").write_text("\n".join([*problems, ""]))
+    (place / "faults.txt").write_text("\n".join([*faults.log, ""]))
+    if history is not None:
+        shutil.move(history, place / "history.jsonl")
+    return place
 
 
-def _plant(cluster: SoakCluster, defects: Mapping[str, Defect]) -> None:
+def plant(cluster: SoakCluster, defects: Mapping[str, Defect]) -> None:
     """Let the keeper start the services of *defects* again with them."""
     for defect, found in defects.items():
         for name, process in cluster.processes.items():

@@ -1,5 +1,5 @@
 """
-The cluster of a soak: eight Nodes of mixed kinds, two replicas of the scheduler, and a keeper.
+The cluster of a soak: Nodes of mixed kinds, two replicas of the scheduler, and a keeper.
 
 The keeper starts again what has ended, as a kubelet and a service manager do. Neighbour: `faults` ends it.
 """
@@ -18,6 +18,7 @@ from hamicommon.model import Object
 from harness.cluster import Settings
 from harness.clusters import embedded
 from harness.clusters.embedded import EmbeddedCluster
+from harness.clusters.service_pods import HAMI
 from testbed import configmaps
 from testbed.hardware import CGROUPS, FIRST_DRIVER_WITH_LIMITS, FakeDriver, FakeNode
 from testbed.native_cdi import write_driver
@@ -63,7 +64,7 @@ LIVES_SECONDS = 20.0
 class SoakCluster(EmbeddedCluster):
     """The cluster, whose ended parts are started again. `faults` and `load` work on it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, nodes: tuple[FakeNode, ...] = NODES) -> None:
         mounted, node_config, driver = folder / "mounted", folder / "config.json", folder / "driver"
         configmaps.mount(mounted, {CONFIG_FILE: DEVICE_CONFIG})
         node_config.write_text(json.dumps({"nodeconfig": [{"name": MIG_NODE, "operatingmode": "mig"}]}))
@@ -81,7 +82,7 @@ class SoakCluster(EmbeddedCluster):
             },
             status_seconds=1.0,
         )
-        super().__init__(folder, NODES, settings, is_recorded=True)
+        super().__init__(folder, nodes, settings, is_recorded=True)
         self.exits: Counter[str] = Counter()
         """How often each part ended although nobody ended it, by its name and how it ended."""
         self.held: set[str] = set()
@@ -94,6 +95,7 @@ class SoakCluster(EmbeddedCluster):
         await super().start(step)
         for part in ("kube-scheduler", "scheduler"):
             self.processes.pop(part).terminate()
+        await self.api.delete(f"/api/v1/namespaces/{HAMI}/pods/hami-scheduler", 0)
         for host in HOSTS:
             step(f"scheduler and kube-scheduler on host {host}")
             await self.start_replica(host, ELECTION)

@@ -116,7 +116,7 @@ class Faults:
         api = self._cluster.api
         await api.request("DELETE", "/minicluster/faults")
         await api.request("DELETE", "/minicluster/watches/lag")
-        for node in NODES:
+        for node in self._cluster.nodes:
             await api.patch(f"/api/v1/nodes/{node.name}", {"spec": {"unschedulable": None}})
         return True
 

@@ -165,7 +165,7 @@ KINDS: dict[str, Callable[[str, random.Random], Object]] = {
 class Load:
     """Creates and deletes the drawn Pods, and sees what becomes of all."""
 
-    def __init__(self, cluster: SoakCluster, seed: int) -> None:
+    def __init__(self, cluster: SoakCluster, plans: Iterator[Plan]) -> None:
         self.created: Counter[str] = Counter()
         """How many Pods of each kind were created."""
         self.ran = 0
@@ -175,7 +175,7 @@ class Load:
         self.failures: list[str] = []
         """Pods that failed, and their programs had not."""
         self._cluster = cluster
-        self._plans = draw_plans(seed)
+        self._plans = plans
         self._going = asyncio.Event()
         self._seen: set[tuple[str, str]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
