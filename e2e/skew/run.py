@@ -78,7 +78,7 @@ class Skew:
         await cluster.start(lambda part: self._tell(f"start: {part}"))
         await self.load.prepare()
         cluster.namespace = FREE
-        before = await residents.settle(cluster)
+        before = await residents.settle(cluster, cluster.start_seconds)
         order = random.Random(self.outcome.seed).sample(list(run.after), len(run.after))
         async with cluster.kept(), asyncio.TaskGroup() as group:
             loading = group.create_task(self.load.run())

@@ -17,8 +17,9 @@ from harness.manifests import SLEEP, a_pod
 from skew.client import held
 from skew.cluster import NODES, STAMP, SkewCluster, command_of, installed
 from skew.known import Known
-from skew.matrix import CONTRACTS, EXCHANGED, TREE, Run, chosen, pairs, part_of, plan
-from skew.run import declared
+from skew.matrix import CONTRACTS, EXCHANGED, TREE, Pair, Run, chosen, pairs, part_of, plan
+from skew.report import row
+from skew.run import Outcome, declared
 from soak.calm import safety_findings
 from soak.campaign import plant
 from soak.planted import DEFECTS
@@ -107,6 +108,16 @@ def test_problem_is_declared_only_where_its_release_runs(monkeypatch: pytest.Mon
         declared("after faults: memory: 9 of 8", NEW),
         declared("after faults: count: 9 of 8", OLD),
     ]
+
+
+def test_pair_has_problems_only_if_each_of_its_runs_has_some() -> None:
+    """What a run without them shows is that they are another pair's."""
+    pair = Pair(CONTRACTS[0], TREE, TREE)
+    bad, good = Outcome(NEW, 1, problems=["p"]), Outcome(NEW, 2, known={"known": 3})
+
+    found = [row(pair, outcomes) for outcomes in ([bad], [bad, good], [])]
+
+    assert [("PROBLEMS", 1), ("good; known", 2), ("not met", 0)] == [(each.outcome, each.runs) for each in found]
 
 
 def test_held_is_the_sum_of_the_shares_of_each_device() -> None:

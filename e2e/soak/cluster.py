@@ -53,8 +53,6 @@ ELECTION = {
     "resourceNamespace": "kube-system",
 }
 """Shorter times than usual: a stopped leader is replaced within a round of faults."""
-START_SECONDS = 180.0
-"""How long a part may take to start, on a busy machine too."""
 KEEPER_SECONDS = 0.2
 BACKOFF_SECONDS = (0.5, 8.0)
 """Before a part that ended is started again: the first and the longest, doubled while it lives a short time."""
@@ -63,6 +61,8 @@ LIVES_SECONDS = 20.0
 
 class SoakCluster(EmbeddedCluster):
     """The cluster, whose ended parts are started again. `faults` and `load` work on it."""
+
+    start_seconds = 180.0  # on a busy machine too
 
     def __init__(self, folder: Path, nodes: tuple[FakeNode, ...] = NODES) -> None:
         mounted, node_config, driver = folder / "mounted", folder / "config.json", folder / "driver"
@@ -99,14 +99,6 @@ class SoakCluster(EmbeddedCluster):
         for host in HOSTS:
             step(f"scheduler and kube-scheduler on host {host}")
             await self.start_replica(host, ELECTION)
-
-    async def ready(self, name: str, timeout_seconds: float = START_SECONDS) -> None:
-        """Wait until the service *name* is ready."""
-        await super().ready(name, timeout_seconds)
-
-    async def node_ready(self, node: str, timeout_seconds: float = START_SECONDS) -> None:
-        """Wait until *node* offers devices."""
-        await super().node_ready(node, timeout_seconds)
 
     async def metrics(self, part: str) -> str:
         """
@@ -183,7 +175,7 @@ class SoakCluster(EmbeddedCluster):
 
     async def _ready_again(self, name: str) -> None:
         """Wait until a service is ready that may not run yet."""
-        until = time.monotonic() + START_SECONDS
+        until = time.monotonic() + self.start_seconds
         while True:
             try:
                 await self.ready(name, until - time.monotonic())

@@ -40,6 +40,9 @@ VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
 class EmbeddedCluster(Cluster):
     """A cluster below one folder. `processes` are its parts by name."""
 
+    start_seconds = 20.0
+    """How long a part may take to start."""
+
     def __init__(
         self,
         folder: Path,
@@ -416,13 +419,13 @@ class EmbeddedCluster(Cluster):
                 raise NotInTimeError(f"{name} ended; its log:\n{self.processes[name].tail()}")
             return holds()
 
-        await eventually(probe, f"{name} is up")
+        await eventually(probe, f"{name} is up", self.start_seconds)
 
     def _metrics_port(self, name: str) -> int:
         """Return the port at which the service *name* serves health and metrics."""
         return self._ports[name] if name.startswith(("monitor-", "plugin-")) else self._ports[f"{name}-metrics"]
 
-    async def ready(self, name: str, timeout_seconds: float = 20.0) -> None:
+    async def ready(self, name: str, timeout_seconds: float | None = None) -> None:
         """Wait until the service *name* is ready."""
         port = self._metrics_port(name)
 
@@ -433,14 +436,14 @@ class EmbeddedCluster(Cluster):
                 return answer.status == 200
 
         try:
-            await eventually(probe, f"{name} is ready", timeout_seconds)
+            await eventually(probe, f"{name} is ready", timeout_seconds or self.start_seconds)
         except NotInTimeError as error:
             raise NotInTimeError(f"{error}\n{self.processes[name].tail()}") from error
 
-    async def node_ready(self, node: str, timeout_seconds: float = 20.0) -> None:
+    async def node_ready(self, node: str, timeout_seconds: float | None = None) -> None:
         """Wait until *node* offers devices. The error holds the end of the logs of its parts."""
         try:
-            await super().node_ready(node, timeout_seconds)
+            await super().node_ready(node, timeout_seconds or self.start_seconds)
         except NotInTimeError as error:
             logs = "\n".join(self.processes[f"{part}-{node}"].tail() for part in ("kubelet", "plugin"))
             raise NotInTimeError(f"{error}\n{logs}") from error
