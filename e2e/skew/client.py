@@ -42,8 +42,8 @@ def held(top: str) -> Held:
     """Return what the answer of `top` in JSON says."""
     [cluster] = json.loads(top)["clusters"]
     return {
-        (node["name"], device["uuid"]): memory
+        (node["name"], device["id"]): device["grantedMemoryMib"]
         for node in cluster["nodes"]
         for device in node["devices"]
-        if (memory := sum(share["memoryMib"] for share in device["shares"]))
+        if device["grantedMemoryMib"]
     }

@@ -21,7 +21,6 @@ RELEASES = ROOT / "build/skew/releases"
 STAMP = "installed"
 NODES = tuple(node for node in soak.NODES if node.name in {"identity-a", "lock-a", soak.MIG_NODE})
 """One Node of each way to allocate."""
-EXCHANGE_SECONDS = 120.0
 
 
 def installed() -> dict[str, tuple[str, ...]]:
@@ -70,6 +69,8 @@ def _replaced(argument: str, changed: Mapping[str, str]) -> str:
 class SkewCluster(SoakCluster):
     """The cluster. `versions` is what runs now."""
 
+    start_seconds = 600.0
+
     def __init__(self, folder: Path, versions: Versions, nodes: tuple[FakeNode, ...] = NODES) -> None:
         super().__init__(folder, nodes)
         self.versions = dict(versions)
@@ -96,7 +97,7 @@ class SkewCluster(SoakCluster):
                 process.argv = self.command(process.argv, exchanged, version)
                 ended = process.popen
                 self.end(name, signal.SIGTERM)
-                await eventually(lambda: process.popen is not ended, f"{name} ends", EXCHANGE_SECONDS)  # noqa: B023
+                await eventually(lambda: process.popen is not ended, f"{name} ends", self.start_seconds)  # noqa: B023
                 await self._ready_again(name)
 
     def _is_service(self, name: str) -> bool:

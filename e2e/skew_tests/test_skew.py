@@ -3,7 +3,6 @@ The matrix has every two parts that talk, its plan meets every pair, and a versi
 """
 
 import ast
-import json
 import shutil
 from collections.abc import Iterator
 from itertools import combinations
@@ -14,7 +13,7 @@ import pytest
 from harness.cluster import ROOT
 from harness.clusters.embedded import BIN, NATIVE
 from harness.manifests import SLEEP, a_pod
-from skew.client import held
+from skew.client import disagreements
 from skew.cluster import NODES, STAMP, SkewCluster, command_of, installed
 from skew.known import Known
 from skew.matrix import CONTRACTS, EXCHANGED, TREE, Pair, Run, chosen, pairs, part_of, plan
@@ -120,14 +119,6 @@ def test_pair_has_problems_only_if_each_of_its_runs_has_some() -> None:
     assert [("PROBLEMS", 1), ("good; known", 2), ("not met", 0)] == [(each.outcome, each.runs) for each in found]
 
 
-def test_held_is_the_sum_of_the_shares_of_each_device() -> None:
-    """Devices that nobody has are left out."""
-    devices = [{"uuid": "u", "shares": [{"memoryMib": 1}, {"memoryMib": 2}]}, {"uuid": "v", "shares": []}]
-    top = json.dumps({"clusters": [{"nodes": [{"name": "n", "devices": devices}]}]})
-
-    assert {("n", "u"): 3} == held(top)
-
-
 @pytest.mark.embedded_only
 @pytest.mark.breaks("memory", "the scheduler is exchanged for one that counts no grant of another version")
 async def test_version_that_does_not_count_what_another_granted_is_found() -> None:
@@ -140,6 +131,7 @@ async def test_version_that_does_not_count_what_another_granted_is_found() -> No
             await cluster.create(a_pod("before", command=SLEEP, gpu=2, gpumem=30000))
             await cluster.pod_in_phase("before", "Running", 30)
             assert [] == await safety_findings(cluster)
+            assert [] == await disagreements(cluster, {TREE: BIN / "kubectl-hami"}, ("default", "before"))
             plant(cluster, {UNCOUNTED: DEFECTS[UNCOUNTED]})
             await cluster.create(a_pod("after", command=SLEEP, gpu=2, gpumem=30000))
 
