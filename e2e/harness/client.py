@@ -26,9 +26,9 @@ class Answer:
     errors: str
 
 
-async def asked(cluster: Cluster, *arguments: str, stdin: bytes = b"") -> Answer:
-    """Return the answer of `kubectl hami` with *arguments* on *cluster*."""
-    return await _answer((str(PROGRAM), *arguments), cluster, os.environ, stdin)
+async def asked(cluster: Cluster, *arguments: str, stdin: bytes = b"", program: Path = PROGRAM) -> Answer:
+    """Return the answer of `kubectl hami`, or of another version's *program*, with *arguments* on *cluster*."""
+    return await _answer((str(program), *arguments), cluster, os.environ, stdin)
 
 
 async def asked_by_kubectl(cluster: Cluster, *arguments: str) -> Answer:

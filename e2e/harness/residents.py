@@ -29,10 +29,10 @@ class Residents:
         assert self.environments == now.environments
 
 
-async def settle(cluster: Cluster) -> Residents:
-    """Create the residents, and return them once they run."""
+async def settle(cluster: Cluster, timeout_seconds: float = 30.0) -> Residents:
+    """Create the residents, and return them once they run, each within *timeout_seconds*."""
     for name, model in MODELS.items():
-        await kept_running(cluster, name, annotations={"nvidia.com/use-gputype": model})
+        await kept_running(cluster, name, timeout_seconds, {"nvidia.com/use-gputype": model})
     return await running(cluster)
 
 

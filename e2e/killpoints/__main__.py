@@ -5,21 +5,20 @@ Kill each service at each of its points, and judge what is left each time.
     tox -e killpoints -- --point "scheduler: the Binding is sent"
     tox -e killpoints -- --planted
 
-The result is in `build/killpoints/result.json`. Where something was wrong, logs and history are in a folder beside it.
+Where something was wrong, logs and history are in a folder of `build/killpoints`.
 """
 
 import argparse
 import asyncio
-import json
 import sys
 import time
 from contextlib import suppress
-from dataclasses import asdict
 
 from harness.screen import Screen
 from killpoints.campaign import FOLDER, Campaign, Outcome, Result, Tell, draw_kills
 from killpoints.planted import DEFECTS
 from killpoints.points import CHANCE, all_points
+from testbed.campaigns import record
 
 SHOWN = 10
 """How many problems are printed."""
@@ -54,8 +53,10 @@ def main() -> int:
         asyncio.run(campaign.run())
     result = campaign.result
     _show(result, screen)
-    (FOLDER / "result.json").write_text(json.dumps(asdict(result), indent=1) + "\n")
-    return 1 if result.problems or _unmet(result) else 0
+    problems = [*result.problems, *(f"never met: {name}" for name in _unmet(result))]
+    amounts = {"kills": _hits(result), "points": len(result.points), "events judged": result.versions}
+    record("killpoints", options.seed, result.seconds / 60, amounts, problems)
+    return 1 if problems else 0
 
 
 def _teller(screen: Screen) -> Tell:
@@ -68,15 +69,18 @@ def _unmet(result: Result) -> list[str]:
     return [name for name, outcome in result.points.items() if not outcome.hits]
 
 
+def _hits(result: Result) -> int:
+    return sum(outcome.hits for outcome in result.points.values())
+
+
 def _show(result: Result, screen: Screen) -> None:
     screen.progress("")
     screen.heading("Kills")
     rows = sorted(result.points.items())
     screen.table(("point", ">wanted", ">killed", "wrong"), ((name, *_cells(outcome)) for name, outcome in rows))
-    hits = sum(outcome.hits for outcome in result.points.values())
     unmet = _unmet(result)
     print(
-        f"\nseed {result.seed}: {len(result.points)} points, {hits} kills in {result.turns} turns, "
+        f"\nseed {result.seed}: {len(result.points)} points, {_hits(result)} kills in {result.turns} turns, "
         f"{result.versions} events judged, {len(unmet)} points never met, {len(result.problems)} problems, "
         f"in {result.seconds / 60:.1f} minutes"
     )

@@ -79,19 +79,19 @@ async def soak(
     async with running(lambda step: tell(f"start: {step}")) as cluster:
         load, faults = Load(cluster, seed), Faults(cluster)
         try:
-            await _plant(cluster, defects or {})
+            await plant(cluster, defects or {})
             await load.prepare()
             async with cluster.kept(), asyncio.TaskGroup() as group:
                 loading = group.create_task(load.run())
                 await _rounds(cluster, load, faults, outcome, time.monotonic() + 60 * minutes, tell)
                 loading.cancel()
                 await _compare(cluster, outcome)
-        except NotInTimeError as error:
-            outcome.problems.append(f"not in time: {error}")
+        except* NotInTimeError as late:
+            outcome.problems += [f"not in time: {error}" for error in late.exceptions]
         finally:
             _collect(outcome, cluster, load, faults)
             outcome.minutes = (time.monotonic() - begin) / 60
-            _keep(outcome, cluster, faults)
+            outcome.folder = keep(outcome.problems, str(seed), FOLDER, cluster, faults)
     return outcome
 
 
@@ -160,20 +160,22 @@ def _collect(outcome: Outcome, cluster: SoakCluster, load: Load, faults: Faults)
         outcome.versions, outcome.gaps = cluster.recorder.judge.line, cluster.recorder.judge.gaps
 
 
-def _keep(outcome: Outcome, cluster: SoakCluster, faults: Faults) -> None:
-    """Keep what shows the problems, if there are any."""
+def keep(problems: list[str], name: str, folder: Path, cluster: SoakCluster, faults: Faults) -> Path | None:
+    """Keep what shows the *problems* of a cluster in *folder* under *name*. Return where, None without any."""
     history = cluster.recorder.file if cluster.recorder is not None else None
-    if outcome.problems:
-        outcome.folder = evidence.keep(cluster.folder, str(outcome.seed), FOLDER)
-        (outcome.folder / "problems.txt").write_text("\n".join([*outcome.problems, ""]))
-        (outcome.folder / "faults.txt").write_text("\n".join([*faults.log, ""]))
+    if not problems:
         if history is not None:
-            shutil.move(history, outcome.folder / "history.jsonl")
-    elif history is not None:
-        history.unlink(missing_ok=True)
+            history.unlink(missing_ok=True)
+        return None
+    place = evidence.keep(cluster.folder, name, folder)
+    (place / "problems.txt").write_text("\n".join([*problems, ""]))
+    (place / "faults.txt").write_text("\n".join([*faults.log, ""]))
+    if history is not None:
+        shutil.move(history, place / "history.jsonl")
+    return place
 
 
-async def _plant(cluster: SoakCluster, defects: Mapping[str, Defect]) -> None:
+async def plant(cluster: SoakCluster, defects: Mapping[str, Defect]) -> None:
     """Let the keeper start the services of *defects* again with them."""
     for found in defects.values():
         assert isinstance(cluster, EmbeddedSoakCluster)

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from harness.clusters.mixed import DRIVER, LOCKED, MIG, START_SECONDS, T4, MixedCluster, part_of
+from harness.clusters.mixed import DRIVER, LOCKED, MIG, T4, MixedCluster, part_of
 from minicluster.kubelet.runtime.containers import kill_all
 from soak.cluster import Site, SoakCluster
 from testbed.folders import short_folder
@@ -37,10 +37,9 @@ LIVES_SECONDS = 20.0
 class EmbeddedSoakCluster(MixedCluster, SoakCluster):
     """The cluster, below one folder."""
 
-    site = SITE
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder, SITE.nodes, SITE.hosts)
+    def __init__(self, folder: Path, site: Site = SITE) -> None:
+        super().__init__(folder, site.nodes, site.hosts)
+        self.site = site
         self.exits = Counter()
         self.held, self.ended = set(), set()
 
@@ -101,7 +100,7 @@ class EmbeddedSoakCluster(MixedCluster, SoakCluster):
 
     async def _ready_again(self, name: str) -> None:
         """Wait until a service is ready that may not run yet."""
-        until = time.monotonic() + START_SECONDS
+        until = time.monotonic() + self.start_seconds
         while True:
             try:
                 await self.ready(name, until - time.monotonic())

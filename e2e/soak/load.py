@@ -14,7 +14,7 @@ from itertools import count
 from typing import Any
 
 from hamicommon.model import Object
-from harness.clusters.mixed import DRIVER
+from harness.clusters.mixed import DRIVER, MIG
 from harness.manifests import HOLD, SLEEP, a_container, a_pod
 from harness.rest import name_of
 from minicluster.client import ApiError, Client, Mirror
@@ -33,8 +33,8 @@ QUOTA_MIB = 12000
 PRIORITIES = {"low": 10, "high": 1000}
 FOREIGN = [node.name for node in IDENTITY[:3]]
 """The Nodes on which Pods run that somebody else placed."""
-EMBEDDED_ONLY = {"mig", "driver"}
-"""The kinds of Pods for whose Nodes a real cluster needs settings of its own."""
+NODES = {"foreign": {*FOREIGN}, "mig": {MIG.name}, "driver": {DRIVER.name}}
+"""What kinds of Pods need."""
 REJECTED = {"UnexpectedAdmissionError", "OutOfnvidia.com/gpu"}
 """Reasons with which a kubelet rejects a Pod while its device plugin is away. They are final, and not the program's."""
 
@@ -59,7 +59,7 @@ class Plan:
 def draw_plans(site: Site, seed: int) -> Iterator[Plan]:
     """Yield the Pods of *seed*, for ever."""
     draw = seeded(seed, "pods")
-    kinds = [kind for kind in KINDS if kind not in EMBEDDED_ONLY or not site.is_real]
+    kinds = [kind for kind in KINDS if NODES.get(kind, set()) <= {*site.names}]
     for number in count():
         kind = draw.choice(kinds)
         name = f"{kind}-{number}"

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,14 +46,18 @@ def tag_of(part: Part, version: str) -> str:
 
 
 def newest(part: Part, root: Path) -> Release | None:
-    """Return the newest release of *part* in the history of the checkout *root*, by the subject of its commit."""
+    """Return the newest release of *part* in the history of the checkout *root*."""
+    return next(releases(part, root), None)
+
+
+def releases(part: Part, root: Path) -> Iterator[Release]:
+    """Yield the releases of *part* in the history of the checkout *root*, newest first, by their commits."""
     subject = f"{part.name}: Release "
     listed = git(root, "log", "--format=%H %s", f"--grep=^{re.escape(subject)}")
     for line in listed.splitlines():
         commit, _, said = line.partition(" ")
         if _VERSION.fullmatch(version := said.removeprefix(subject)):
-            return Release(part, version, commit)
-    return None
+            yield Release(part, version, commit)
 
 
 def release(name: str, version: str, root: Path) -> Release:

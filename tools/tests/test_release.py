@@ -11,7 +11,7 @@ import pytest
 from bootstrap import ROOT
 from image.catalogue import wanted
 from publish.parts import CHART, PARTS, SERVICES, read_parts, version_of
-from publish.release import ReleaseError, changed_since, git, newest, release
+from publish.release import ReleaseError, changed_since, git, newest, release, releases
 
 COPIED = (
     ".dockerignore",
@@ -115,6 +115,16 @@ def test_release_is_found_without_tags(checkout: Path) -> None:
 
     assert made == newest(SCHEDULER, checkout)
     assert [] == changed_since(made, checkout)
+
+
+def test_releases_are_listed_newest_first(checkout: Path) -> None:
+    """Those of this part alone."""
+    first = release("scheduler", "0.2.0", checkout)
+    release("monitor", "0.3.0", checkout)
+    change(checkout, "scheduler", "It stops.")
+    second = release("scheduler", "0.2.1", checkout)
+
+    assert [second, first] == list(releases(SCHEDULER, checkout))
 
 
 @pytest.mark.parametrize("version", ["0.2.0", "0.1.9"])

@@ -10,7 +10,7 @@ import base64
 import os
 import shutil
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -39,6 +39,9 @@ VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
 
 class EmbeddedCluster(Cluster):
     """A cluster below one folder. `processes` are its parts by name."""
+
+    start_seconds = 20.0
+    """How long a part may take to start."""
 
     def __init__(
         self,
@@ -224,14 +227,15 @@ class EmbeddedCluster(Cluster):
 
         They are named `kube-scheduler-<host>` and `scheduler-<host>`.
         """
-        for name in (f"scheduler-{host}", f"scheduler-{host}-metrics"):
+        metrics, explain = f"scheduler-{host}-metrics", f"scheduler-{host}-explain"
+        for name in (f"scheduler-{host}", metrics, explain):
             self._ports[name] = free_port()
-        self._supervisor.start(
+        self._start_service(
             f"scheduler-{host}",
             [
                 *(sys.executable, "-m", "testbed.launch.named", host, str(BIN / "hami-scheduler")),
                 *self._service_flags(f"scheduler-{host}"),
-                *("--explain-bind-address=", "--leader-elect=true"),
+                *(f"--explain-bind-address=127.0.0.1:{self._ports[explain]}", "--leader-elect=true"),
                 f"--leader-elect-resource-name={election['resourceName']}",
                 f"--leader-elect-resource-namespace={election['resourceNamespace']}",
             ],
@@ -248,6 +252,9 @@ class EmbeddedCluster(Cluster):
             ],
         )
         await self.ready(f"scheduler-{host}")
+        if self.nodes:  # a client finds the leader by the Pod's name, which is its hostname
+            ports = {"metrics": self._ports[metrics], "explain": self._ports[explain]}
+            await mirror(self.api, host, "scheduler", self.nodes[0].name, ports)
 
     async def _mirror_services(self) -> None:
         """Create the Pods by which clients find the services, and the chart's ConfigMaps."""
@@ -279,7 +286,7 @@ class EmbeddedCluster(Cluster):
             f"--status-seconds={self._settings.status_seconds}",
         )
         self._start_plugin(node, self._settings.allocation)
-        self._supervisor.start(
+        self._start_service(
             f"monitor-{node.name}",
             [
                 *(str(BIN / "hami-monitor"), f"--kubeconfig={self.kubeconfig}"),
@@ -290,7 +297,7 @@ class EmbeddedCluster(Cluster):
 
     def _start_plugin(self, node: FakeNode, allocation: str) -> None:
         host = self.folder / node.name
-        self._supervisor.start(
+        self._start_service(
             f"plugin-{node.name}",
             [
                 *(str(BIN / "hami-device-plugin"), f"--kubeconfig={self.kubeconfig}"),
@@ -333,11 +340,12 @@ class EmbeddedCluster(Cluster):
         self._supervisor.start(name, [str(BIN / "python"), "-m", "minicluster", *arguments], {"PATH": path})
 
     def _service(self, name: str, *arguments: str) -> None:
-        self._supervisor.start(
-            name,
-            [str(BIN / f"hami-{name}"), *self._service_flags(name), *arguments],
-            self._environment(),
-        )
+        command = [str(BIN / f"hami-{name}"), *self._service_flags(name), *arguments]
+        self._start_service(name, command, self._environment())
+
+    def _start_service(self, name: str, argv: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Start the process *name* of one of our services."""
+        self._supervisor.start(name, argv, environment)
 
     def _service_flags(self, name: str) -> list[str]:
         """Return the flags of the webhook or of a scheduler, by its name."""
@@ -411,13 +419,13 @@ class EmbeddedCluster(Cluster):
                 raise NotInTimeError(f"{name} ended; its log:\n{self.processes[name].tail()}")
             return holds()
 
-        await eventually(probe, f"{name} is up")
+        await eventually(probe, f"{name} is up", self.start_seconds)
 
     def _metrics_port(self, name: str) -> int:
         """Return the port at which the service *name* serves health and metrics."""
         return self._ports[name] if name.startswith(("monitor-", "plugin-")) else self._ports[f"{name}-metrics"]
 
-    async def ready(self, name: str, timeout_seconds: float = 20.0) -> None:
+    async def ready(self, name: str, timeout_seconds: float | None = None) -> None:
         """Wait until the service *name* is ready."""
         port = self._metrics_port(name)
 
@@ -428,14 +436,14 @@ class EmbeddedCluster(Cluster):
                 return answer.status == 200
 
         try:
-            await eventually(probe, f"{name} is ready", timeout_seconds)
+            await eventually(probe, f"{name} is ready", timeout_seconds or self.start_seconds)
         except NotInTimeError as error:
             raise NotInTimeError(f"{error}\n{self.processes[name].tail()}") from error
 
-    async def node_ready(self, node: str, timeout_seconds: float = 20.0) -> None:
+    async def node_ready(self, node: str, timeout_seconds: float | None = None) -> None:
         """Wait until *node* offers devices. The error holds the end of the logs of its parts."""
         try:
-            await super().node_ready(node, timeout_seconds)
+            await super().node_ready(node, timeout_seconds or self.start_seconds)
         except NotInTimeError as error:
             logs = "\n".join(self.processes[f"{part}-{node}"].tail() for part in ("kubelet", "plugin"))
             raise NotInTimeError(f"{error}\n{logs}") from error

@@ -11,6 +11,7 @@ from pathlib import Path
 from harness.cluster import Settings
 from harness.clusters import embedded
 from harness.clusters.embedded import EmbeddedCluster
+from harness.clusters.service_pods import HAMI
 from testbed import configmaps
 from testbed.hardware import CGROUPS, FIRST_DRIVER_WITH_LIMITS, FakeNode
 from testbed.native_cdi import write_driver
@@ -35,13 +36,13 @@ ELECTION = {
     "resourceNamespace": "kube-system",
 }
 """Shorter times than usual, so that a test need not wait long for the next leader."""
-START_SECONDS = 180.0
-"""How long a part may take to start, on a busy machine too."""
 PARTS = ("apiserver", "webhook", "scheduler", "kube-scheduler", "plugin", "monitor", "kubelet")
 
 
 class MixedCluster(EmbeddedCluster):
     """The cluster. The replicas of its scheduler are named by the host on which they are, as it were."""
+
+    start_seconds = 180.0  # on a busy machine too
 
     def __init__(
         self,
@@ -75,17 +76,10 @@ class MixedCluster(EmbeddedCluster):
         await super().start(step)
         for part in ("kube-scheduler", "scheduler"):
             self.processes.pop(part).terminate()
+        await self.api.delete(f"/api/v1/namespaces/{HAMI}/pods/hami-scheduler", 0)
         for host in self._hosts:
             step(f"scheduler and kube-scheduler on host {host}")
             await self.start_replica(host, ELECTION)
-
-    async def ready(self, name: str, timeout_seconds: float = START_SECONDS) -> None:
-        """Wait until the service *name* is ready."""
-        await super().ready(name, timeout_seconds)
-
-    async def node_ready(self, node: str, timeout_seconds: float = START_SECONDS) -> None:
-        """Wait until *node* offers devices."""
-        await super().node_ready(node, timeout_seconds)
 
     async def metrics(self, part: str) -> str:
         """

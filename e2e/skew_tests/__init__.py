@@ -1,0 +1,3 @@
+"""
+Tests of the matrix of versions and of what a run finds.
+"""
