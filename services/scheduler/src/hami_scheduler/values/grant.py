@@ -70,7 +70,7 @@ class Grant:
     def vendors(self) -> Mapping[str, str]:
         """Per device UUID: the vendor key it was granted under."""
         if len(self.shares) == 1:
-            return dict.fromkeys(self.amounts, *self.shares)
+            return dict.fromkeys(self.amounts, next(iter(self.shares)))
         return {uuid: vendor for vendor, taken in self._taken() for uuid in taken}
 
     def _taken(self) -> Iterator[tuple[str, Mapping[str, Amounts]]]:

@@ -133,11 +133,13 @@ class _Feed:
 
     def _take_pod(self, pod: Object) -> str:
         self.cluster.put_pod(pod)  # A Pod that was rejected before says nothing about now.
-        return pod["metadata"].get("uid") or ""
+        uid: str = pod["metadata"].get("uid") or ""
+        return uid
 
     def _take_node(self, node: Object) -> str:
         self._put_node(node)
-        return node["metadata"]["name"]
+        name: str = node["metadata"]["name"]
+        return name
 
     def _keep_nodes(self, names: list[str]) -> None:
         self.cluster.keep_nodes(set(names))
