@@ -17,6 +17,7 @@ fewer entries than the Pod has containers; `hamicommon.pod.lists` finds the cont
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/devices.go
 """
 
+import sys
 from typing import Final
 
 from hamicommon.model import ContainerShares, PodShares, Share
@@ -90,7 +91,8 @@ def _decode_share(text: str) -> Share:
         raise DecodeError("", f"{quote(text)} has {len(fields)} fields, not uuid,type,memory,cores")
     memory_mib = parse_int(fields[2], "field memory", 32)
     core_percent = parse_int(fields[3], "field cores", 32)
-    return Share(fields[0], fields[1], memory_mib, core_percent)
+    # The Node's inventory has the same UUID, and every share the same type.
+    return Share(sys.intern(fields[0]), sys.intern(fields[1]), memory_mib, core_percent)
 
 
 def _encode_share(share: Share) -> str:

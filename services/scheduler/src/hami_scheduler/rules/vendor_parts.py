@@ -35,6 +35,8 @@ def counted_devices(node: Mapping[str, Any], count: int, name: str, like: Device
     """
     if count > DEVICES_PER_NODE:
         raise DecodeError("capacity", f"{count} devices are more than the {DEVICES_PER_NODE} a Node may have")
+    if count <= 0:
+        return ()
     within = replace(
         like,
         count=saturated(like.count),

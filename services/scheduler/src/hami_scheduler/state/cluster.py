@@ -7,7 +7,7 @@ verbs in `serve` decide on `view`.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from hami_scheduler.state.ledger import Ledger
 from hami_scheduler.state.quota import Quotas
 from hami_scheduler.state.reservation import Basis, Reservation, Reservations, Stage
 from hami_scheduler.state.view import ClusterView
+from hami_scheduler.values.digest import digest
 from hami_scheduler.values.grant import Grant, keys_read, places, read_grant, read_replicas_alone
 from hami_scheduler.values.inventory import NodeInventory, Problem, offered, read_inventory, what_is_read
 from hami_scheduler.values.rejection import REJECTION_LIMIT_SECONDS, REJECTION_SECONDS, Rejection, rejected_resources
@@ -44,8 +45,8 @@ class _NodeMemory:
     inventory: NodeInventory
     """What it lists, also while the plugin is dead."""
     uid: str = ""
-    read: tuple[Any, ...] = ()
-    """The parts of the Node it was read from."""
+    read: bytes = b""
+    """The digest of what it was read from."""
     problems: tuple[Problem, ...] = ()
 
 
@@ -70,10 +71,10 @@ class Cluster:
         self._nodes: dict[str, _NodeMemory] = {}
         self._edited: set[str] = set()
         self._keys_read = keys_read(vendors)
-        self._read: dict[str, tuple[Any, ...]] = {}
+        self._read: dict[str, bytes] = {}
         """
-        Per UID of a Pod with a grant: the parts of the Pod that the grant was read from, or that its Binding writes.
-        Most events of a bound Pod change none of them.
+        Per UID of a Pod with a grant: the digest of what the grant was read from, or of what its Binding writes. Most
+        events of a bound Pod do not change it.
         """
         self._unreadable: dict[str, str] = {}
         self._reported_unrequested: set[str] = set()
@@ -143,11 +144,14 @@ class Cluster:
 
     def replace_nodes(self, nodes: list[dict[str, Any]]) -> None:
         """Take *nodes* as all there are."""
-        names = {node["metadata"]["name"] for node in nodes}
-        for name in [name for name in self._nodes if name not in names]:
-            self.drop_node({"metadata": {"name": name}})
         for node in nodes:
             self.put_node(node)
+        self.keep_nodes({node["metadata"]["name"] for node in nodes})
+
+    def keep_nodes(self, names: Set[str]) -> None:
+        """Forget the Nodes that are not among *names*, those of a full list."""
+        for name in [name for name in self._nodes if name not in names]:
+            self.drop_node({"metadata": {"name": name}})
 
     # Pods
 
@@ -232,15 +236,22 @@ class Cluster:
         return uid in self._deleted
 
     def replace_pods(self, pods: list[dict[str, Any]], now: float) -> None:
-        """Take *pods* as all there are; reservations stay, because a list may be older than a choice."""
-        seen = {pod["metadata"].get("uid") or "" for pod in pods}
-        gone = [grant.uid for grant in self.ledger.grants() if grant.uid not in seen]
+        """Take *pods* as all there are."""
+        for pod in pods:
+            self.put_pod(pod)  # A Pod that was rejected before says nothing about now.
+        self.keep_pods({pod["metadata"].get("uid") or "" for pod in pods}, now)
+
+    def keep_pods(self, uids: Set[str], now: float) -> None:
+        """
+        Forget the Pods that are not among *uids*, those of a full list.
+
+        Reservations stay, because a list may be older than a choice.
+        """
+        gone = [grant.uid for grant in self.ledger.grants() if grant.uid not in uids]
         for uid in gone:
             if uid not in self.reservations:
                 self._forget(uid)
-        self.reservations.missed(seen, now)
-        for pod in pods:
-            self.put_pod(pod)  # A Pod that was rejected before says nothing about now.
+        self.reservations.missed(uids, now)
 
     def _put_bound(self, uid: str, pod: Mapping[str, Any]) -> None:
         was_reserved = self.reservations.drop(uid) is not None
@@ -275,14 +286,16 @@ class Cluster:
                 )
                 self._report("Pod", f"{grant.namespace}/{grant.name}", Problem(rules.vendor.allocated_key, reason))
 
-    def _what_is_read(self, pod: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Return the parts of a bound *pod* that its grant depends on and that can change."""
-        spec = pod["spec"]
-        said = self._said(pod["metadata"].get("annotations") or {})
-        return spec["nodeName"], spec.get("priority") or 0, inits_are_done(pod), said
+    def _what_is_read(self, pod: Mapping[str, Any]) -> bytes:
+        """Return the digest of what the grant of a bound *pod* depends on and that can change."""
+        spec, annotations = pod["spec"], pod["metadata"].get("annotations") or {}
+        return self._digest(
+            spec["nodeName"], spec.get("priority") or 0, annotations, inits_are_done=inits_are_done(pod)
+        )
 
-    def _said(self, annotations: Mapping[str, str]) -> dict[str, str]:
-        return {key: text for key, text in annotations.items() if key in self._keys_read}
+    def _digest(self, node: str, priority: int, annotations: Mapping[str, str], *, inits_are_done: bool) -> bytes:
+        said = sorted(item for item in annotations.items() if item[0] in self._keys_read)
+        return digest(node, priority, inits_are_done, said)
 
     def _without_later_edits(self, known: Grant, grant: Grant | None, pod: Mapping[str, Any]) -> Grant:
         """Return what *pod* holds by the shares it was bound with, even if its annotations were edited."""
@@ -323,7 +336,7 @@ class Cluster:
         """
         grant = self.reservations.begin_bind(uid).grant
         if not (grant.mig or grant.vendor_annotations or grant.annotations):
-            self._read[uid] = (grant.node, grant.priority, False, self._said(annotations))
+            self._read[uid] = self._digest(grant.node, grant.priority, annotations, inits_are_done=False)
 
     def take_over(self, other: "Cluster", now: float) -> None:
         """

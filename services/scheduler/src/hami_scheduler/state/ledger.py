@@ -78,7 +78,7 @@ class Ledger:
         self._with_instances: set[str] = set()
         """UIDs of the Pods that hold MIG instances."""
         self._kinds: dict[DeviceKind, int] = {}
-        self._rows_of_uuid: dict[str, set[int]] = {}
+        self._rows_of_uuid: dict[str, tuple[int, ...]] = {}
         self._silent: dict[str, NodeInventory] = {}
         """Nodes that list devices and offer none, because no device plugin runs there."""
         self._columns: dict[str, int] = {}
@@ -284,9 +284,9 @@ class Ledger:
             return
         stop = entry.start + len(entry.inventory.devices)
         for uuid, row in entry.rows.items():
-            self._rows_of_uuid[uuid].discard(row)
-            if not self._rows_of_uuid[uuid]:
-                del self._rows_of_uuid[uuid]
+            rows = tuple(other for other in self._rows_of_uuid.pop(uuid) if other != row)
+            if rows:
+                self._rows_of_uuid[uuid] = rows
         for array, empty in _OF_ROWS.items():
             getattr(self, array)[entry.start : stop] = empty
         for array, empty in _OF_NODES.items():
@@ -369,18 +369,13 @@ class Ledger:
         for grant in grants:
             for name, count in held_replicas(grant, inventory):
                 row[name] -= count
-        for name, left in row.items():
-            column = self._column(name)  # first: it may make a wider array
-            self._replicas_left[entry.index, column] = left
-
-    def _column(self, resource: str) -> int:
-        column = self._columns.get(resource)
-        if column is None:
-            column = self._columns[resource] = len(self._columns)
-            if column >= self._replicas_left.shape[1]:
-                more = np.full((len(self._replicas_left), column), _UNLIMITED, np.int64, "F")
-                self._replicas_left = np.asfortranarray(np.hstack((self._replicas_left, more)))
-        return column
+        for name in row:
+            self._columns.setdefault(name, len(self._columns))
+        missing = len(self._columns) - self._replicas_left.shape[1]
+        if missing > 0:
+            more = np.full((len(self._replicas_left), missing), _UNLIMITED, np.int64, "F")
+            self._replicas_left = np.asfortranarray(np.hstack((self._replicas_left, more)))
+        self._replicas_left[entry.index, : len(row)] = [*row.values()]  # `row` has the order of the columns
 
     def _apply(self, grant: Grant, sign: int) -> None:
         entry = self._nodes.get(grant.node)
@@ -414,17 +409,19 @@ class Ledger:
         self._name_ranks = None
         self._nodes[inventory.name] = entry
         self._touch(entry)
-        for row, device in enumerate(inventory.devices, start):
+        devices, rows = inventory.devices, slice(start, start + len(inventory.devices))
+        for row, device in enumerate(devices, start):
             entry.rows[device.id] = row
-            self._rows_of_uuid.setdefault(device.id, set()).add(row)
-            self.capacity[row] = (device.count, device.memory_mib, device.core_percent)
-            self.node_of_row[row] = entry.index
-            kind = DeviceKind(device.vendor, device.type, device.mode)
-            self.kind_of_row[row] = self._kinds.setdefault(kind, len(self._kinds))
-            self.is_healthy[row] = device.healthy
-            self.is_open[row] = device.healthy and device.id not in inventory.cordoned
-        totals = self.capacity[start : start + len(inventory.devices)].sum(axis=0, keepdims=True)
-        self._node_divisors[entry.index] = score_divisors(totals)
+            self._rows_of_uuid[device.id] = (*self._rows_of_uuid.get(device.id, ()), row)
+        self.capacity[rows] = [(device.count, device.memory_mib, device.core_percent) for device in devices]
+        self.node_of_row[rows] = entry.index
+        self.kind_of_row[rows] = [
+            self._kinds.setdefault(DeviceKind(device.vendor, device.type, device.mode), len(self._kinds))
+            for device in devices
+        ]
+        self.is_healthy[rows] = [device.healthy for device in devices]
+        self.is_open[rows] = [device.healthy and device.id not in inventory.cordoned for device in devices]
+        self._node_divisors[entry.index] = score_divisors(self.capacity[rows].sum(axis=0, keepdims=True))
         self._offer_replicas(entry, ())
         for grant in self._grants_of_node.get(inventory.name, {}).values():
             self._apply(grant, 1)
@@ -472,7 +469,7 @@ class Ledger:
             entry.start = row
             entry.rows = {uuid: entry.start + offset for offset, uuid in enumerate(entry.rows)}
             for uuid, place in entry.rows.items():
-                self._rows_of_uuid.setdefault(uuid, set()).add(place)
+                self._rows_of_uuid[uuid] = (*self._rows_of_uuid.get(uuid, ()), place)
             row += len(entry.rows)
         self.row_count, self._dead_rows = row, 0
 

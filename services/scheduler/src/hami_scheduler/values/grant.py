@@ -5,8 +5,10 @@ Neighbours: `hamicommon.pod` reads a Pod and adds its containers up, `ledger` ad
 that are not bound yet.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from hami_scheduler.values.constraints import VendorAnnotations
@@ -20,6 +22,9 @@ from hamicommon.pod.reading import NOTHING_GRANTED, Pod, read_pod
 from hamicommon.vendors import nvidia
 from hamicommon.wire import keys
 from hamicommon.wire.errors import DecodeError
+
+_NONE: Mapping[str, Any] = MappingProxyType({})
+"""Shared, because a cluster has many Pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +42,11 @@ class Grant:
     mig: tuple[MigAllocation, ...] = ()
     """The known MIG instances among the shares."""
     inits_are_done: bool = field(default=False, compare=False)
-    vendor_annotations: Mapping[str, VendorAnnotations] = field(default_factory=dict)
+    vendor_annotations: Mapping[str, VendorAnnotations] = field(default_factory=lambda: _NONE)
     """Per vendor key: annotations for that vendor alone; without an entry if there are none."""
     is_set_up: bool = True
     """Whether the device plugin has set the devices up as the vendor annotations say; without any it always has."""
-    annotations: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=lambda: _NONE)
     """Annotations that the bind writes beside the shares; empty once the Pod is bound."""
     priority: int = 0
     """Of the bound Pod; only Pods of lower priority may be evicted for another."""
@@ -51,19 +56,26 @@ class Grant:
     """What its kubelet counts, for the Pod's whole life."""
     amounts: Mapping[str, Amounts] = field(init=False)
     """Per device UUID: what the Pod takes from it."""
-    vendors: Mapping[str, str] = field(init=False)
-    """Per device UUID: the vendor key it was granted under."""
 
     def __post_init__(self) -> None:
         amounts: dict[str, Amounts] = {}
-        vendors: dict[str, str] = {}
-        for vendor, shares in self.shares.items():
-            for uuid, amount in amounts_over_time(self.kinds, shares, inits_are_done=self.inits_are_done).items():
+        for _, taken in self._taken():
+            for uuid, amount in taken.items():
                 amounts[uuid] = amounts.get(uuid, NOTHING).plus(amount)
-                vendors[uuid] = vendor
         object.__setattr__(self, "amounts", amounts)
-        object.__setattr__(self, "vendors", vendors)
         object.__setattr__(self, "is_set_up", self.is_set_up or not self.vendor_annotations)
+
+    @property
+    def vendors(self) -> Mapping[str, str]:
+        """Per device UUID: the vendor key it was granted under."""
+        if len(self.shares) == 1:
+            return dict.fromkeys(self.amounts, next(iter(self.shares)))
+        return {uuid: vendor for vendor, taken in self._taken() for uuid in taken}
+
+    def _taken(self) -> Iterator[tuple[str, Mapping[str, Amounts]]]:
+        """Yield per vendor key what the Pod takes from each of its devices."""
+        for vendor, shares in self.shares.items():
+            yield vendor, amounts_over_time(self.kinds, shares, inits_are_done=self.inits_are_done)
 
 
 def sums_by_container(shares: Mapping[str, PodShares]) -> dict[tuple[int, str], tuple[str, Amounts]]:
@@ -111,14 +123,14 @@ def read_grant(item: Mapping[str, Any], vendors: tuple[VendorRules, ...]) -> Gra
     said = {rules.key: rules.read_vendor_annotations(annotations) for rules in granting if rules.pod_keys}
     return Grant(
         pod.uid,
-        pod.namespace,
+        sys.intern(pod.namespace),
         pod.name,
-        pod.node,
+        sys.intern(pod.node),
         pod.kinds,
         shares,
         mig=read_mig(pod, granted.get(nvidia.KEY, NOTHING_GRANTED)),
         inits_are_done=pod.inits_are_done,
-        vendor_annotations={vendor: texts for vendor, texts in said.items() if texts},
+        vendor_annotations={vendor: texts for vendor, texts in said.items() if texts} or _NONE,
         is_set_up=annotations.get(keys.BIND_PHASE) != keys.BIND_PHASE_ALLOCATING,
         priority=pod.priority,
         granted_unrequested=_granted_unrequested(pod, shares),
@@ -136,7 +148,16 @@ def read_replicas_alone(pod: Mapping[str, Any], vendors: tuple[VendorRules, ...]
         return None
     metadata = pod["metadata"]
     uid, namespace, name = metadata.get("uid") or "", metadata.get("namespace") or "default", metadata.get("name") or ""
-    return Grant(uid, namespace, name, node, (), {}, priority=pod["spec"].get("priority") or 0, replicas=replicas)
+    return Grant(
+        uid,
+        sys.intern(namespace),
+        name,
+        sys.intern(node),
+        (),
+        {},
+        priority=pod["spec"].get("priority") or 0,
+        replicas=replicas,
+    )
 
 
 def _granted_unrequested(pod: Pod, shares: Mapping[str, PodShares]) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from hami_scheduler.values.digest import digest
 from hami_scheduler.values.vendor import VendorRules
 from hamicommon.model import Device
 from hamicommon.wire import keys
@@ -69,11 +70,13 @@ class Problem:
     reason: str
 
 
-def what_is_read(node: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the parts of *node* that its inventory depends on. Most events of a Node change none of them."""
+def what_is_read(node: Mapping[str, Any]) -> bytes:
+    """Return a digest of what the inventory of *node* depends on. Most events of a Node do not change it."""
     metadata = node.get("metadata") or {}
     status = node.get("status") or {}
-    return metadata.get("annotations"), metadata.get("labels"), status.get("capacity"), status.get("allocatable")
+    return digest(
+        metadata.get("annotations"), metadata.get("labels"), status.get("capacity"), status.get("allocatable")
+    )
 
 
 def read_inventory(

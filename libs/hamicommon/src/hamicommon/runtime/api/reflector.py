@@ -1,8 +1,8 @@
 """
 Keep a copy of one API collection current: list, watch, and start again after any failure.
 
-It handles resourceVersions, bookmarks, new lists and backoff. Three callbacks receive the objects. A callback that
-raises ends the reflector, because that is a bug. It must never loop without waiting while the server fails.
+It handles resourceVersions, bookmarks, new lists and backoff. Callbacks receive the objects. A callback that raises
+ends the reflector, because that is a bug. It must never loop without waiting while the server fails.
 Neighbours: `kube` opens the requests, `watch_stream` reads their events.
 Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes
 """
@@ -65,6 +65,8 @@ class Reflector:
     """
     Calls *replace* with every object after each list, then *upsert* and *delete* with each change.
 
+    A collection may be too large to be in memory as a whole. Then *take* gets each object of a list as it arrives, and
+    `replace` gets what `take` returned, such as only the name. A list that fails on the way is begun again.
     `delete` receives the object's last state. `synced` is set after the first list and stays set; `restarts` counts the
     lists after the first.
     """
@@ -76,9 +78,10 @@ class Reflector:
         *,
         field_selector: str = "",
         label_selector: str = "",
-        replace: Callable[[list[dict[str, Any]]], None],
+        replace: Callable[[list[Any]], None],
         upsert: Callable[[dict[str, Any]], None],
         delete: Callable[[dict[str, Any]], None],
+        take: Callable[[dict[str, Any]], Any] = lambda item: item,
         backoff: Backoff | None = None,
     ) -> None:
         """Prepare to follow the collection at *path*; `run` starts it."""
@@ -90,6 +93,7 @@ class Reflector:
         self._replace = replace
         self._upsert = upsert
         self._delete = delete
+        self._take = take
         self._backoff = backoff or Backoff()
         self._heard: float | None = None
 
@@ -124,11 +128,11 @@ class Reflector:
         self.synced.set()
         return version
 
-    async def _collect(self, **query: int) -> tuple[list[dict[str, Any]], str]:
-        objects: list[dict[str, Any]] = []
+    async def _collect(self, **query: int) -> tuple[list[Any], str]:
+        objects: list[Any] = []
         version = ""
         async for page, version in self._kube.pages(self._path, **self._query, **query):  # noqa: B007 - the last one counts
-            objects.extend(page)
+            objects.extend(map(self._take, page))
         return objects, version
 
     async def _follow(self, version: str) -> None:

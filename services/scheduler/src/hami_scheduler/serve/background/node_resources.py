@@ -5,7 +5,7 @@ Without such a DeviceClass it writes nothing. Only the leader writes. Neighbours
 missing, `cluster_feed` reports Nodes, `periodic` calls `review`.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any
 
 import structlog
@@ -32,11 +32,9 @@ class NodeResources:
         listed = (node.get("status") or {}).get("allocatable") or {}
         self._allocatable[node["metadata"]["name"]] = {name: value for name, value in listed.items() if "/" in name}
 
-    def replace(self, nodes: Iterable[Mapping[str, Any]]) -> None:
-        """Take all Nodes."""
-        self._allocatable.clear()
-        for node in nodes:
-            self.observe(node)
+    def keep(self, names: Set[str]) -> None:
+        """Forget the Nodes that are not among *names*."""
+        self._allocatable = {name: listed for name, listed in self._allocatable.items() if name in names}
 
     def drop(self, name: str) -> None:
         """Forget a Node."""
@@ -46,8 +44,13 @@ class NodeResources:
         """Write what each Node is missing. A failure is logged, and the next review tries again."""
         try:
             mapped = await self._api.mapped_resources()
+            vendors = tuple(self._vendors())
+            known: dict[frozenset[tuple[str, str]], Mapping[str, str | None]] = {}  # Most Nodes list the same.
             for node, allocatable in list(self._allocatable.items()):
-                wanted = changes(self._vendors(), mapped, allocatable)
+                listed = frozenset(allocatable.items())
+                wanted = known.get(listed)
+                if wanted is None:
+                    wanted = known[listed] = changes(vendors, mapped, allocatable)
                 if wanted:
                     await self._api.list_resources(node, wanted)
                     logger.info("A Node lists other resources, because of a DeviceClass", node=node, resources=wanted)
