@@ -175,8 +175,9 @@ class Mirror:
         self.upserted: list[str] = []
         self.deleted: list[str] = []
         options.setdefault("backoff", Backoff(0.005, 0.02))
-        options.setdefault("replace", self._replace)
-        self.reflector = Reflector(kube, PATH, upsert=self._upsert, delete=self._delete, **options)
+        self.reflector = Reflector(
+            kube, PATH, replace=self._replace, upsert=self._upsert, delete=self._delete, **options
+        )
 
     def _replace(self, pods: list[dict[str, Any]]) -> None:
         self.pods = {pod["metadata"]["name"]: pod for pod in pods}
@@ -228,27 +229,6 @@ async def test_every_page_of_the_list_reaches_replace_at_once(tmp_path: Path) ->
 
         assert server.pods.keys() == mirror.pods.keys()
         assert 3 == server.lists
-
-
-async def test_each_object_is_taken_when_its_page_arrives(tmp_path: Path) -> None:
-    """Only what was made of the objects is kept for the end of the list, once each, also if a list is begun again."""
-    server = ApiServer()
-    server.pods = {f"p{index:04}": a_pod(f"p{index:04}") for index in range(600)}
-    server.expire_continue_tokens = True
-    listed: list[str] = []
-    lists_when_taken: dict[str, int] = {}
-
-    def take(pod: dict[str, Any]) -> str:
-        name: str = pod["metadata"]["name"]
-        lists_when_taken.setdefault(name, server.lists)
-        return name
-
-    async with reflecting(server, tmp_path, take=take, replace=listed.extend) as mirror:
-        await mirror.reflector.synced.wait()
-
-    assert sorted(server.pods) == listed
-    assert 1 == lists_when_taken["p0499"]
-    assert 3 == lists_when_taken["p0500"]
 
 
 async def test_a_list_whose_snapshot_expires_is_asked_for_whole(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ class Trial:
 
     async def review(self) -> dict[str, str]:
         """Show it the Node, let it review, and return what the Node lists then, without the CPUs and the count."""
-        self.resources.observe(self.api.objects["nodes"]["n"])
+        self.resources.replace(self.api.objects["nodes"].values())
         await self.resources.review()
         listed: dict[str, str] = self.api.objects["nodes"]["n"]["status"]["allocatable"]
         return {name: value for name, value in listed.items() if name not in {"cpu", *GPU}}

@@ -7,7 +7,7 @@ verbs in `serve` decide on `view`.
 """
 
 import math
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -144,14 +144,11 @@ class Cluster:
 
     def replace_nodes(self, nodes: list[dict[str, Any]]) -> None:
         """Take *nodes* as all there are."""
-        for node in nodes:
-            self.put_node(node)
-        self.keep_nodes({node["metadata"]["name"] for node in nodes})
-
-    def keep_nodes(self, names: Set[str]) -> None:
-        """Forget the Nodes that are not among *names*, those of a full list."""
+        names = {node["metadata"]["name"] for node in nodes}
         for name in [name for name in self._nodes if name not in names]:
             self.drop_node({"metadata": {"name": name}})
+        for node in nodes:
+            self.put_node(node)
 
     # Pods
 
@@ -236,22 +233,15 @@ class Cluster:
         return uid in self._deleted
 
     def replace_pods(self, pods: list[dict[str, Any]], now: float) -> None:
-        """Take *pods* as all there are."""
-        for pod in pods:
-            self.put_pod(pod)  # A Pod that was rejected before says nothing about now.
-        self.keep_pods({pod["metadata"].get("uid") or "" for pod in pods}, now)
-
-    def keep_pods(self, uids: Set[str], now: float) -> None:
-        """
-        Forget the Pods that are not among *uids*, those of a full list.
-
-        Reservations stay, because a list may be older than a choice.
-        """
-        gone = [grant.uid for grant in self.ledger.grants() if grant.uid not in uids]
+        """Take *pods* as all there are; reservations stay, because a list may be older than a choice."""
+        seen = {pod["metadata"].get("uid") or "" for pod in pods}
+        gone = [grant.uid for grant in self.ledger.grants() if grant.uid not in seen]
         for uid in gone:
             if uid not in self.reservations:
                 self._forget(uid)
-        self.reservations.missed(uids, now)
+        self.reservations.missed(seen, now)
+        for pod in pods:
+            self.put_pod(pod)  # A Pod that was rejected before says nothing about now.
 
     def _put_bound(self, uid: str, pod: Mapping[str, Any]) -> None:
         was_reserved = self.reservations.drop(uid) is not None

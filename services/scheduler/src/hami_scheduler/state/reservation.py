@@ -7,7 +7,7 @@ Neighbours: `cluster` counts reservations in the ledger.
 """
 
 import math
-from collections.abc import Hashable, Set
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -122,7 +122,7 @@ class Reservations:
         """Forget the reservation of *uid*."""
         return self._by_uid.pop(uid, None)
 
-    def missed(self, seen: Set[str], now: float) -> None:
+    def missed(self, seen: set[str], now: float) -> None:
         """Let written reservations expire whose Pods are not among *seen*, a full list: the Pods are gone."""
         for uid, reservation in self._by_uid.items():
             if reservation.stage is Stage.WRITTEN and uid not in seen and reservation.expires_at is None:

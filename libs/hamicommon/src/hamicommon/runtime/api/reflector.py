@@ -1,8 +1,8 @@
 """
 Keep a copy of one API collection current: list, watch, and start again after any failure.
 
-It handles resourceVersions, bookmarks, new lists and backoff. Callbacks receive the objects. A callback that raises
-ends the reflector, because that is a bug. It must never loop without waiting while the server fails.
+It handles resourceVersions, bookmarks, new lists and backoff. Three callbacks receive the objects. A callback that
+raises ends the reflector, because that is a bug. It must never loop without waiting while the server fails.
 Neighbours: `kube` opens the requests, `watch_stream` reads their events.
 Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes
 """
@@ -46,6 +46,7 @@ class Backoff:
     def __init__(
         self, first_seconds: float = BACKOFF_FIRST_SECONDS, last_seconds: float = BACKOFF_LAST_SECONDS
     ) -> None:
+        """Start at *first_seconds*."""
         self._first = first_seconds
         self._last = last_seconds
         self._failures = 0
@@ -65,8 +66,6 @@ class Reflector:
     """
     Calls *replace* with every object after each list, then *upsert* and *delete* with each change.
 
-    A collection may be too large to be in memory as a whole. Then *take* gets each object of a list as it arrives, and
-    `replace` gets what `take` returned, such as only the name. A list that fails on the way is begun again.
     `delete` receives the object's last state. `synced` is set after the first list and stays set; `restarts` counts the
     lists after the first.
     """
@@ -78,10 +77,9 @@ class Reflector:
         *,
         field_selector: str = "",
         label_selector: str = "",
-        replace: Callable[[list[Any]], None],
+        replace: Callable[[list[dict[str, Any]]], None],
         upsert: Callable[[dict[str, Any]], None],
         delete: Callable[[dict[str, Any]], None],
-        take: Callable[[dict[str, Any]], Any] = lambda item: item,
         backoff: Backoff | None = None,
     ) -> None:
         """Prepare to follow the collection at *path*; `run` starts it."""
@@ -93,7 +91,6 @@ class Reflector:
         self._replace = replace
         self._upsert = upsert
         self._delete = delete
-        self._take = take
         self._backoff = backoff or Backoff()
         self._heard: float | None = None
 
@@ -128,11 +125,11 @@ class Reflector:
         self.synced.set()
         return version
 
-    async def _collect(self, **query: int) -> tuple[list[Any], str]:
-        objects: list[Any] = []
+    async def _collect(self, **query: int) -> tuple[list[dict[str, Any]], str]:
+        objects: list[dict[str, Any]] = []
         version = ""
         async for page, version in self._kube.pages(self._path, **self._query, **query):  # noqa: B007 - the last one counts
-            objects.extend(map(self._take, page))
+            objects.extend(page)
         return objects, version
 
     async def _follow(self, version: str) -> None:

@@ -145,7 +145,7 @@ def _usual_device(pairs: list[tuple[str, Any]]) -> Device:
         if type(value) is not kind or (limits and value not in limits):
             raise ValueError(key)
         # Models and modes repeat on every Node, and grants repeat the UUIDs.
-        values[attribute] = sys.intern(value) if kind is str else value
+        values[attribute] = sys.intern(value) if isinstance(value, str) else value
     if len({key for key, _ in pairs}) < len(pairs):
         raise ValueError("a key is repeated")
     values["finds_owners"] = values.get("finds_owners") == _IDENTITY

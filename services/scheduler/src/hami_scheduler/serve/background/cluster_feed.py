@@ -99,8 +99,7 @@ class _Feed:
             "pods": Reflector(
                 TrimmedPods(kube),
                 "/api/v1/pods",
-                take=self._take_pod,
-                replace=lambda uids: cluster.keep_pods(set(uids), time.monotonic()),
+                replace=lambda pods: cluster.replace_pods(pods, time.monotonic()),
                 upsert=lambda pod: cluster.put_pod(pod, time.monotonic()),
                 delete=lambda pod: cluster.drop_pod(pod, time.monotonic()),
             ),
@@ -108,8 +107,7 @@ class _Feed:
                 kube,
                 "/api/v1/nodes",
                 label_selector=selector,
-                take=self._take_node,
-                replace=self._keep_nodes,
+                replace=self._replace_nodes,
                 upsert=self._put_node,
                 delete=self._drop_node,
             ),
@@ -131,19 +129,11 @@ class _Feed:
         for reflector in self.reflectors.values():
             await reflector.synced.wait()
 
-    def _take_pod(self, pod: Object) -> str:
-        self.cluster.put_pod(pod)  # A Pod that was rejected before says nothing about now.
-        uid: str = pod["metadata"].get("uid") or ""
-        return uid
-
-    def _take_node(self, node: Object) -> str:
-        self._put_node(node)
-        name: str = node["metadata"]["name"]
-        return name
-
-    def _keep_nodes(self, names: list[str]) -> None:
-        self.cluster.keep_nodes(set(names))
-        self._resources.keep(set(names))
+    def _replace_nodes(self, nodes: list[Object]) -> None:
+        self.cluster.replace_nodes(nodes)
+        self._resources.replace(nodes)
+        for node in nodes:
+            self._observe_locks(node)
 
     def _put_node(self, node: Object) -> None:
         self.cluster.put_node(node)

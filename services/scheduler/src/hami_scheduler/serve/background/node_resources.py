@@ -5,7 +5,7 @@ Without such a DeviceClass it writes nothing. Only the leader writes. Neighbours
 missing, `cluster_feed` reports Nodes, `periodic` calls `review`.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import structlog
@@ -32,9 +32,11 @@ class NodeResources:
         listed = (node.get("status") or {}).get("allocatable") or {}
         self._allocatable[node["metadata"]["name"]] = {name: value for name, value in listed.items() if "/" in name}
 
-    def keep(self, names: Set[str]) -> None:
-        """Forget the Nodes that are not among *names*."""
-        self._allocatable = {name: listed for name, listed in self._allocatable.items() if name in names}
+    def replace(self, nodes: Iterable[Mapping[str, Any]]) -> None:
+        """Take all Nodes."""
+        self._allocatable.clear()
+        for node in nodes:
+            self.observe(node)
 
     def drop(self, name: str) -> None:
         """Forget a Node."""
