@@ -121,6 +121,7 @@ def test_pair_has_problems_only_if_each_of_its_runs_has_some() -> None:
 
 
 @pytest.mark.embedded_only
+@pytest.mark.timeout(600)
 @pytest.mark.breaks("memory", "the scheduler is exchanged for one that counts no grant of another version")
 async def test_version_that_does_not_count_what_another_granted_is_found() -> None:
     """Live Pods hold most of a device when the scheduler is exchanged, and the next Pod gets the same memory."""
