@@ -17,13 +17,15 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from hamicommon.model import Device, Object
 from hamicommon.wire.region.codec import Region, decode_region
-from harness.cluster import Cluster
+from harness.cluster import SCHEDULER_NAME, Cluster
 from harness.history.judge import Judge
 from harness.recording import judged
 from testbed.waiting import NotInTimeError, eventually
 
 ALLOCATED = "hami.io/vgpu-devices-allocated"
 INVENTORY = "hami.io/node-nvidia-register"
+SCHEDULERS = {SCHEDULER_NAME, "default-scheduler"}
+"""Whose Pods are judged. A test may name another scheduler, which nobody runs."""
 EVENT_SECONDS = 5.0
 REST_SECONDS = 10.0
 MIB = 2**20
@@ -154,11 +156,12 @@ def i5_nothing_is_held_at_rest(view: View) -> Iterator[str]:
 
 
 def i7_waiting_pod_says_why(view: View) -> Iterator[str]:
-    """Every pending Pod has an Event with a reason."""
+    """Every Pod that a scheduler of the cluster has not bound has an Event with a reason."""
     explained = {event["involvedObject"].get("uid") for event in view.events if event.get("reason")}
     for pod in view.pods:
         made = datetime.fromisoformat(pod["metadata"]["creationTimestamp"])
-        waits = not pod["spec"].get("nodeName") and pod["status"].get("phase") == "Pending"
+        is_scheduled_here = pod["spec"].get("schedulerName") in SCHEDULERS
+        waits = is_scheduled_here and not pod["spec"].get("nodeName") and pod["status"].get("phase") == "Pending"
         if waits and (view.now - made).total_seconds() > EVENT_SECONDS and pod["metadata"]["uid"] not in explained:
             yield f"Pod {pod['metadata']['name']} is pending without an Event that says why"
 

@@ -4,7 +4,6 @@ Properties of the codecs on generated values and bytes.
 
 import json
 from contextlib import suppress
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -24,7 +23,6 @@ from hamicommon.model import (
 )
 from hamicommon.wire.device_lists import type_allowed, uuid_allowed
 from hamicommon.wire.errors import DecodeError, EncodeError
-from hamicommon.wire.go import json_reader
 from hamicommon.wire.handshake import (
     Handshake,
     HandshakeLayout,
@@ -37,7 +35,6 @@ from hamicommon.wire.node_devices import (
     NodeForm,
     decode_node_devices,
     encode_node_devices,
-    json_form,
     node_form,
 )
 from hamicommon.wire.node_lock import decode_node_lock, encode_node_lock
@@ -377,53 +374,6 @@ def test_inventory_that_is_read_is_written_and_read_again(text: str) -> None:
     except DecodeError:
         return
     assert understood == decode_node_devices(encode_node_devices(understood))
-
-
-_KEYS = ("id", "ID", "index", "count", "devmem", "numa", "type", "mode", "health", "allocation", "custominfo", "other")
-_FRAGMENTS = (
-    *('"GPU-a"', '"identity"', '"\\u0041"', '"é"', '"\\ud800"', "1", "-1", "0", "-0", "01", "1.0", "1e3", "NaN"),
-    *(
-        "2147483647",
-        "2147483648",
-        "18446744073709551616",
-        "9" * 5000,
-        "true",
-        "false",
-        "null",
-        "[]",
-        "{}",
-        '{"id":"b"}',
-    ),
-)
-_DEVICE_TEXT = st.lists(st.tuples(st.sampled_from(_KEYS), st.sampled_from(_FRAGMENTS)), max_size=4).map(
-    lambda pairs: "{" + ", ".join(f'"{key}" :{value}' for key, value in pairs) + "}"
-)
-_INVENTORY_TEXT = st.lists(_DEVICE_TEXT | st.sampled_from(("null", "1", "[]")), max_size=3).map(
-    lambda items: f" [{','.join(items)}]"
-)
-
-
-@given(_INVENTORY_TEXT | JSON_TEXT.map(lambda text: f"[{text}]"))
-@example('[{"id":5,"id":"GPU-a"}]')
-@example('[{"index":-0}]')
-@example("[" * 100_000)
-@example("[" + "{}," * 1000 + "{}]")
-def test_usual_inventory_is_read_as_by_the_exact_reader(text: str) -> None:
-    """The quick reader takes only what both understand in the same way."""
-    usual = json_form._decode_usual(text)
-    if usual is not None:
-        exact = json_reader.decode(text, json_form._DEVICES)
-        assert exact == usual
-
-
-@given(st.lists(devices(NAME), min_size=1, max_size=4))
-def test_written_inventory_without_profiles_is_usual(given_devices: list[Device]) -> None:
-    """What our device plugins write takes the quick way, unless a name has to be escaped."""
-    plain = [replace(device, mig_profiles=(), custom={}) for device in given_devices]
-    text = encode_node_devices(plain)
-    usual = json_form._decode_usual(text)
-
-    assert (None if "\\" in text or not text.isascii() else tuple(plain)) == usual
 
 
 @given(VERSIONS)

@@ -8,16 +8,13 @@ Neighbours: `node_devices` says which version writes which form.
 Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/devices.go
 """
 
-import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from json import JSONDecoder
 from typing import Any, Final
 
 from hamicommon.model import Device, MigProfile
 from hamicommon.wire.go import json_reader as json
 from hamicommon.wire.go.json_writer import compact
-from hamicommon.wire.limits import check_size, max_items
 from hamicommon.wire.mig import PLACEMENT
 from hamicommon.wire.version import NINE_FIELDS_SINCE, PLACEMENTS_SINCE, WireVersion
 
@@ -85,23 +82,6 @@ _DEVICE: Final = json.struct(
 )
 _DEVICES: Final = json.array(json.optional(_DEVICE))
 
-_INT32: Final = range(-(2**31), 2**31)
-_INT64: Final = range(-(2**63), 2**63)
-_USUAL: Final[Mapping[str, tuple[str, type, Sequence[int]]]] = {
-    "id": ("id", str, ()),
-    "index": ("index", int, range(1, 2**64)),  # not 0, which could have been "-0"
-    "count": ("count", int, _INT32),
-    "devmem": ("memory_mib", int, _INT32),
-    "devcore": ("core_percent", int, _INT32),
-    "type": ("type", str, ()),
-    "numa": ("numa", int, _INT64),
-    "mode": ("mode", str, ()),
-    "health": ("healthy", bool, ()),
-    "devicevendor": ("vendor", str, ()),
-    "allocation": ("finds_owners", str, ()),
-}
-"""The keys of a device without MIG profiles: attribute, type and range."""
-
 
 def decode_json(text: str) -> tuple[Device, ...]:
     """
@@ -109,50 +89,7 @@ def decode_json(text: str) -> tuple[Device, ...]:
 
     Raises: DecodeError naming the item and the field.
     """
-    check_size(text)
-    usual = _decode_usual(text)
-    if usual is not None:
-        return usual
     return tuple(device for device in json.decode(text, _DEVICES) if device is not None)
-
-
-def _decode_usual(text: str) -> tuple[Device, ...] | None:
-    """
-    Return the devices of *text* if it has the form that device plugins write, else None.
-
-    A scheduler reads thousands of inventories when it starts, and Python's own reader is ten times as fast. A text
-    that Go might read in another way is left to the exact reader.
-    """
-    if "\\" in text or not text.isascii():
-        return None
-    try:
-        found = _USUAL_DECODER.decode(text)
-    except (ValueError, KeyError, RecursionError):
-        return None
-    is_usual = type(found) is list and len(found) <= max_items(text) and all(type(one) is Device for one in found)
-    return tuple(found) if is_usual else None
-
-
-def _usual_device(pairs: list[tuple[str, Any]]) -> Device:
-    """
-    Return the device of an object with *pairs*.
-
-    Raises: KeyError or ValueError if another reader has to read it.
-    """
-    values: dict[str, Any] = {"healthy": False}
-    for key, value in pairs:
-        attribute, kind, limits = _USUAL[key]
-        if type(value) is not kind or (limits and value not in limits):
-            raise ValueError(key)
-        # Models and modes repeat on every Node, and grants repeat the UUIDs.
-        values[attribute] = sys.intern(value) if isinstance(value, str) else value
-    if len({key for key, _ in pairs}) < len(pairs):
-        raise ValueError("a key is repeated")
-    values["finds_owners"] = values.get("finds_owners") == _IDENTITY
-    return Device(**{"id": "", "count": 0, "memory_mib": 0, "core_percent": 0, "type": "", **values})
-
-
-_USUAL_DECODER: Final = JSONDecoder(object_pairs_hook=_usual_device)
 
 
 def encode_json(devices: Iterable[Device], version: WireVersion) -> str:
