@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 from containers import SANITIZER, Container
 
-from hamicommon.wire.region import decode_region
+from hamicommon.wire.region.codec import decode_region
 
 pytestmark = pytest.mark.skipif(
     platform.machine() != "x86_64" or bool(SANITIZER), reason="the numbers are those of x86-64"
