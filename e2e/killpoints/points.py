@@ -168,7 +168,7 @@ POINTS: Mapping[str, tuple[Point, ...]] = {
         Point("an instance is destroyed", f"{_PLUGIN}.adapters.nvml.mig:MigNvml.destroy", node=MIG.name),
         Point("the GPU instance is destroyed", f"{_PLUGIN}.adapters.nvml.mig:_destroy", node=MIG.name),
         _start("the driver's limits are tried", f"{_PLUGIN}.serve.probe.enforcement:limits_problem", node=DRIVER.name),
-        _start("the limit hook is installed", f"{_PLUGIN}.serve.probe.enforcement:_install", node=DRIVER.name),
+        _start("library or limit hook are installed", f"{_PLUGIN}.adapters.library:install", calls=2, node=DRIVER.name),
     ),
     "monitor": (
         _start("the book of device time is taken", f"{_MONITOR}.adapters.book_file:BookFile._take"),
