@@ -15,7 +15,6 @@ from hami_scheduler.state.ledger import Ledger
 from hami_scheduler.state.quota import Quotas
 from hami_scheduler.state.reservation import Basis, Reservation, Reservations, Stage
 from hami_scheduler.state.view import ClusterView
-from hami_scheduler.values.digest import digest
 from hami_scheduler.values.grant import Grant, keys_read, places, read_grant, read_replicas_alone
 from hami_scheduler.values.inventory import NodeInventory, Problem, offered, read_inventory, what_is_read
 from hami_scheduler.values.rejection import REJECTION_LIMIT_SECONDS, REJECTION_SECONDS, Rejection, rejected_resources
@@ -45,8 +44,8 @@ class _NodeMemory:
     inventory: NodeInventory
     """What it lists, also while the plugin is dead."""
     uid: str = ""
-    read: bytes = b""
-    """The digest of what it was read from."""
+    read: tuple[Any, ...] = ()
+    """The parts of the Node it was read from."""
     problems: tuple[Problem, ...] = ()
 
 
@@ -71,10 +70,10 @@ class Cluster:
         self._nodes: dict[str, _NodeMemory] = {}
         self._edited: set[str] = set()
         self._keys_read = keys_read(vendors)
-        self._read: dict[str, bytes] = {}
+        self._read: dict[str, tuple[Any, ...]] = {}
         """
-        Per UID of a Pod with a grant: the digest of what the grant was read from, or of what its Binding writes. Most
-        events of a bound Pod do not change it.
+        Per UID of a Pod with a grant: the parts of the Pod that the grant was read from, or that its Binding writes.
+        Most events of a bound Pod change none of them.
         """
         self._unreadable: dict[str, str] = {}
         self._reported_unrequested: set[str] = set()
@@ -276,16 +275,14 @@ class Cluster:
                 )
                 self._report("Pod", f"{grant.namespace}/{grant.name}", Problem(rules.vendor.allocated_key, reason))
 
-    def _what_is_read(self, pod: Mapping[str, Any]) -> bytes:
-        """Return the digest of what the grant of a bound *pod* depends on and that can change."""
-        spec, annotations = pod["spec"], pod["metadata"].get("annotations") or {}
-        return self._digest(
-            spec["nodeName"], spec.get("priority") or 0, annotations, inits_are_done=inits_are_done(pod)
-        )
+    def _what_is_read(self, pod: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Return the parts of a bound *pod* that its grant depends on and that can change."""
+        spec = pod["spec"]
+        said = self._said(pod["metadata"].get("annotations") or {})
+        return spec["nodeName"], spec.get("priority") or 0, inits_are_done(pod), said
 
-    def _digest(self, node: str, priority: int, annotations: Mapping[str, str], *, inits_are_done: bool) -> bytes:
-        said = sorted(item for item in annotations.items() if item[0] in self._keys_read)
-        return digest(node, priority, inits_are_done, said)
+    def _said(self, annotations: Mapping[str, str]) -> dict[str, str]:
+        return {key: text for key, text in annotations.items() if key in self._keys_read}
 
     def _without_later_edits(self, known: Grant, grant: Grant | None, pod: Mapping[str, Any]) -> Grant:
         """Return what *pod* holds by the shares it was bound with, even if its annotations were edited."""
@@ -326,7 +323,7 @@ class Cluster:
         """
         grant = self.reservations.begin_bind(uid).grant
         if not (grant.mig or grant.vendor_annotations or grant.annotations):
-            self._read[uid] = self._digest(grant.node, grant.priority, annotations, inits_are_done=False)
+            self._read[uid] = (grant.node, grant.priority, False, self._said(annotations))
 
     def take_over(self, other: "Cluster", now: float) -> None:
         """

@@ -106,9 +106,8 @@ class Quotas:
 
     def count(self, grant: Grant, sign: int) -> None:
         """Count *grant* as held (*sign* 1) or no longer held (-1)."""
-        vendors = grant.vendors
         for uuid, amount in grant.amounts.items():
-            key = (grant.namespace, vendors[uuid])
+            key = (grant.namespace, grant.vendors[uuid])
             self._memory[key] += sign * amount.memory_mib
             self._cores[key] += sign * amount.core_percent
 

@@ -5,10 +5,8 @@ Neighbours: `hamicommon.pod` reads a Pod and adds its containers up, `ledger` ad
 that are not bound yet.
 """
 
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 from hami_scheduler.values.constraints import VendorAnnotations
@@ -22,9 +20,6 @@ from hamicommon.pod.reading import NOTHING_GRANTED, Pod, read_pod
 from hamicommon.vendors import nvidia
 from hamicommon.wire import keys
 from hamicommon.wire.errors import DecodeError
-
-_NONE: Mapping[str, Any] = MappingProxyType({})
-"""Shared, because a cluster has many Pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +37,11 @@ class Grant:
     mig: tuple[MigAllocation, ...] = ()
     """The known MIG instances among the shares."""
     inits_are_done: bool = field(default=False, compare=False)
-    vendor_annotations: Mapping[str, VendorAnnotations] = field(default_factory=lambda: _NONE)
+    vendor_annotations: Mapping[str, VendorAnnotations] = field(default_factory=dict)
     """Per vendor key: annotations for that vendor alone; without an entry if there are none."""
     is_set_up: bool = True
     """Whether the device plugin has set the devices up as the vendor annotations say; without any it always has."""
-    annotations: Mapping[str, str] = field(default_factory=lambda: _NONE)
+    annotations: Mapping[str, str] = field(default_factory=dict)
     """Annotations that the bind writes beside the shares; empty once the Pod is bound."""
     priority: int = 0
     """Of the bound Pod; only Pods of lower priority may be evicted for another."""
@@ -56,26 +51,19 @@ class Grant:
     """What its kubelet counts, for the Pod's whole life."""
     amounts: Mapping[str, Amounts] = field(init=False)
     """Per device UUID: what the Pod takes from it."""
+    vendors: Mapping[str, str] = field(init=False)
+    """Per device UUID: the vendor key it was granted under."""
 
     def __post_init__(self) -> None:
         amounts: dict[str, Amounts] = {}
-        for _, taken in self._taken():
-            for uuid, amount in taken.items():
-                amounts[uuid] = amounts.get(uuid, NOTHING).plus(amount)
-        object.__setattr__(self, "amounts", amounts)
-        object.__setattr__(self, "is_set_up", self.is_set_up or not self.vendor_annotations)
-
-    @property
-    def vendors(self) -> Mapping[str, str]:
-        """Per device UUID: the vendor key it was granted under."""
-        if len(self.shares) == 1:
-            return dict.fromkeys(self.amounts, next(iter(self.shares)))
-        return {uuid: vendor for vendor, taken in self._taken() for uuid in taken}
-
-    def _taken(self) -> Iterator[tuple[str, Mapping[str, Amounts]]]:
-        """Yield per vendor key what the Pod takes from each of its devices."""
+        vendors: dict[str, str] = {}
         for vendor, shares in self.shares.items():
-            yield vendor, amounts_over_time(self.kinds, shares, inits_are_done=self.inits_are_done)
+            for uuid, amount in amounts_over_time(self.kinds, shares, inits_are_done=self.inits_are_done).items():
+                amounts[uuid] = amounts.get(uuid, NOTHING).plus(amount)
+                vendors[uuid] = vendor
+        object.__setattr__(self, "amounts", amounts)
+        object.__setattr__(self, "vendors", vendors)
+        object.__setattr__(self, "is_set_up", self.is_set_up or not self.vendor_annotations)
 
 
 def sums_by_container(shares: Mapping[str, PodShares]) -> dict[tuple[int, str], tuple[str, Amounts]]:
@@ -123,14 +111,14 @@ def read_grant(item: Mapping[str, Any], vendors: tuple[VendorRules, ...]) -> Gra
     said = {rules.key: rules.read_vendor_annotations(annotations) for rules in granting if rules.pod_keys}
     return Grant(
         pod.uid,
-        sys.intern(pod.namespace),
+        pod.namespace,
         pod.name,
-        sys.intern(pod.node),
+        pod.node,
         pod.kinds,
         shares,
         mig=read_mig(pod, granted.get(nvidia.KEY, NOTHING_GRANTED)),
         inits_are_done=pod.inits_are_done,
-        vendor_annotations={vendor: texts for vendor, texts in said.items() if texts} or _NONE,
+        vendor_annotations={vendor: texts for vendor, texts in said.items() if texts},
         is_set_up=annotations.get(keys.BIND_PHASE) != keys.BIND_PHASE_ALLOCATING,
         priority=pod.priority,
         granted_unrequested=_granted_unrequested(pod, shares),
@@ -148,16 +136,7 @@ def read_replicas_alone(pod: Mapping[str, Any], vendors: tuple[VendorRules, ...]
         return None
     metadata = pod["metadata"]
     uid, namespace, name = metadata.get("uid") or "", metadata.get("namespace") or "default", metadata.get("name") or ""
-    return Grant(
-        uid,
-        sys.intern(namespace),
-        name,
-        sys.intern(node),
-        (),
-        {},
-        priority=pod["spec"].get("priority") or 0,
-        replicas=replicas,
-    )
+    return Grant(uid, namespace, name, node, (), {}, priority=pod["spec"].get("priority") or 0, replicas=replicas)
 
 
 def _granted_unrequested(pod: Pod, shares: Mapping[str, PodShares]) -> tuple[str, ...]:

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hami_scheduler.values.digest import digest
 from hami_scheduler.values.vendor import VendorRules
 from hamicommon.model import Device
 from hamicommon.wire import keys
@@ -70,13 +69,11 @@ class Problem:
     reason: str
 
 
-def what_is_read(node: Mapping[str, Any]) -> bytes:
-    """Return a digest of what the inventory of *node* depends on. Most events of a Node do not change it."""
+def what_is_read(node: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the parts of *node* that its inventory depends on. Most events of a Node change none of them."""
     metadata = node.get("metadata") or {}
     status = node.get("status") or {}
-    return digest(
-        metadata.get("annotations"), metadata.get("labels"), status.get("capacity"), status.get("allocatable")
-    )
+    return metadata.get("annotations"), metadata.get("labels"), status.get("capacity"), status.get("allocatable")
 
 
 def read_inventory(

@@ -46,7 +46,6 @@ class Backoff:
     def __init__(
         self, first_seconds: float = BACKOFF_FIRST_SECONDS, last_seconds: float = BACKOFF_LAST_SECONDS
     ) -> None:
-        """Start at *first_seconds*."""
         self._first = first_seconds
         self._last = last_seconds
         self._failures = 0
