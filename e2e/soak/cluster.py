@@ -5,13 +5,14 @@ The keeper starts again what has ended, as a kubelet and a service manager do. N
 clusters, `faults` ends their parts.
 """
 
+import asyncio
 import os
 import random
 import signal
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 from harness.cluster import Cluster
@@ -64,8 +65,8 @@ class SoakCluster(Cluster):
         """Return the pids on this machine of the processes of *part*; none while it does not run."""
 
     @abstractmethod
-    def kept(self) -> AbstractAsyncContextManager[None]:
-        """During a block, start again each part that has ended."""
+    async def keep(self) -> None:
+        """Start again each part that has ended, until cancelled."""
 
     @abstractmethod
     async def all_ready(self) -> None:
@@ -74,6 +75,16 @@ class SoakCluster(Cluster):
     @abstractmethod
     async def upgrade(self, part: str) -> None:
         """Replace all processes of a part as an upgrade does, and do not wait."""
+
+    @asynccontextmanager
+    async def kept(self) -> AsyncIterator[None]:
+        """During a block, start again each part that has ended."""
+        keeper = asyncio.create_task(self.keep())
+        try:
+            yield
+        finally:
+            keeper.cancel()
+            await asyncio.gather(keeper, return_exceptions=True)
 
     async def end(self, part: str, how: signal.Signals) -> None:
         """Send *how*, which ends it, to a part, and do not wait."""

@@ -54,17 +54,8 @@ class EmbeddedSoakCluster(MixedCluster, SoakCluster):
             if part_of(name) == part:
                 await self.end(name, signal.SIGTERM)
 
-    @asynccontextmanager
-    async def kept(self) -> AsyncIterator[None]:
-        """During a block, start again each part that has ended."""
-        keeper = asyncio.create_task(self._keep())
-        try:
-            yield
-        finally:
-            keeper.cancel()
-            await asyncio.gather(keeper, return_exceptions=True)
-
-    async def _keep(self) -> None:
+    async def keep(self) -> None:
+        """Start again each process that has ended, after a back-off."""
         first, longest = BACKOFF_SECONDS
         backoff = dict.fromkeys(self.processes, first)
         due: dict[str, float] = {}

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
-from controlplane.cluster import ControlPlane
+from controlplane.cluster import ClusterError, ControlPlane
 from controlplane.machines.machine import Machine, MachineError
 from hamicommon.model import Object
 from harness.clusters.mixed import part_of
@@ -63,20 +63,11 @@ class RealSoakCluster(RealCluster, SoakCluster):
     async def upgrade(self, part: str) -> None:
         """Restart its workload Pod by Pod."""
         workload = WORKLOADS.get(part, "deployment/hami-scheduler")
-        with suppress(Exception):
+        with suppress(ClusterError):  # the API server is away
             await asyncio.to_thread(self.control_plane.kubectl, "rollout", "restart", workload, f"--namespace={HAMI}")
 
-    @asynccontextmanager
-    async def kept(self) -> AsyncIterator[None]:
-        """During a block, start API server and kubelets again."""
-        keeper = asyncio.create_task(self._keep())
-        try:
-            yield
-        finally:
-            keeper.cancel()
-            await asyncio.gather(keeper, return_exceptions=True)
-
-    async def _keep(self) -> None:
+    async def keep(self) -> None:
+        """Start API server and kubelets again; kubelets start the containers."""
         while True:
             if not any(self._service(part) for part in self.held):
                 with suppress(MachineError):  # a Node is off: it is booting
