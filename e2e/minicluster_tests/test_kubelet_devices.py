@@ -36,9 +36,9 @@ async def test_pod_deleted_by_force_keeps_its_devices_until_it_has_ended(tmp_pat
     with processes(tmp_path) as kubelet:
         async with a_cluster(tmp_path, kubelet) as cluster:
             await cluster.plugin(1)
-            stubborn = a_container(script="trap '' TERM; while true; do sleep 0.1; done", devices=1)
+            stubborn = a_container(script="trap '' TERM; echo deaf; while true; do sleep 0.1; done", devices=1)
             await cluster.create(a_pod("first", stubborn, terminationGracePeriodSeconds=GRACE_SECONDS))
-            await cluster.phase("first", "Running")
+            await cluster.says("first", "deaf")
             await cluster.delete("first", grace_seconds=0)
 
             await cluster.create(a_pod("early", a_container(devices=1)))

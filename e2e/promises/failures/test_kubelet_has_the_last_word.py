@@ -30,7 +30,7 @@ REPLICAS = 20
 ONE_NODE = replace(FakeNode.of("two", "NVIDIA A100-SXM4-40GB", 40960, 2), kind=nvidia.OPERATOR.name)
 STATUS_LAG_SECONDS = 12.0
 """A kubelet writes a changed status within 10 s."""
-STUBBORN = ("sh", "-c", "trap '' TERM; while true; do sleep 0.1; done")
+STUBBORN = ("sh", "-c", "trap '' TERM; echo deaf; while true; do sleep 0.1; done")
 
 
 def small(name: str, count: int = 1, **more: Any) -> Object:
@@ -165,7 +165,7 @@ async def test_pod_deleted_by_force_holds_its_replica_until_it_has_ended(cluster
         "stubborn", command=STUBBORN, gpu=1, gpumem=100, spec={**ON_NODE, "terminationGracePeriodSeconds": 4}
     )
     await cluster.create(stubborn)
-    await cluster.pod_in_phase("stubborn", "Running")
+    await cluster.log_line("deaf", "stubborn")
     await cluster.delete_pod("stubborn", 0)
 
     await cluster.create(small("next", spec=ON_NODE))
