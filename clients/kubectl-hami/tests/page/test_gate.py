@@ -57,6 +57,16 @@ def test_who_has_the_cookie_is_answered(client: Client, path: str) -> None:
     assert 200 == client.get(path, Cookie=client.cookie).status
 
 
+@pytest.mark.parametrize(
+    "others",
+    ['ui={{"theme": "dark"}}', "a[b]=1", "flag", "prefs=\x80", "hami-ui-1=other", "hami-ui-{port}=of-another-program"],
+)
+def test_cookies_of_other_programs_on_this_host_lock_nobody_out(client: Client, others: str) -> None:
+    """Cookies do not know ports, so a browser sends those of every program on 127.0.0.1."""
+    for cookie in (f"{others}; {client.cookie}", f"{client.cookie}; {others}"):
+        assert 200 == client.get("/", Cookie=cookie.format(port=client.port)).status
+
+
 @pytest.mark.parametrize("path", [*PATHS, "/?token=wrong", "/?token="])
 @pytest.mark.parametrize(
     "cookie", ["", "other=1", "hami-ui-{port}=wrong", "hami-ui-{port}=", '=;=\x01;"', "hami-ui-1={token}"]

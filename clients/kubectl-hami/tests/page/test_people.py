@@ -131,14 +131,33 @@ def test_search_leaves_the_devices_that_match_and_fades_the_shares_of_others(pag
         ("is:idle", ["node-b"]),
         ("is:free", ["node-b"]),
         ("device:h100", []),
+        ("ns:team-a is:idle", ["node-b"]),
+        ("ns:team-b is:idle", []),
+        ("serve node-a is:idle", []),
     ],
 )
 def test_search_finds(page: Page, search: str, nodes: list[str]) -> None:
-    """By name, or by a field; all words must match."""
+    """By name, or by a field; all words must match, and those about a share the same one."""
     page.open(PICTURE, f"#/devices?q={search}")
 
     assert nodes == page.texts(".node h2")
     assert bool(nodes) != (f"No device matches “{search}”." in page.text("#view"))
+
+
+@pytest.mark.parametrize(
+    ("view", "search", "said"),
+    [
+        ("devices", "is:bogus", "is:bogus is no state; here is: takes free, unhealthy, full, idle, throttled."),
+        ("devices", "is:waiting", "is:waiting is about Pods; here is: takes free, unhealthy, full, idle, throttled."),
+        ("pods", "is:free", "is:free is about devices; here is: takes waiting, running, idle, throttled."),
+        ("devices", "namespace:a", "namespace: is no field; the fields are ns:, pod:, node:, device: and is:."),
+    ],
+)
+def test_search_says_which_word_it_does_not_know(page: Page, view: str, search: str, said: str) -> None:
+    """Nobody takes a slip of the pen for a cluster without such devices."""
+    page.open(PICTURE, f"#/{view}?q={search}")
+
+    assert said == page.text("#view .nothing")
 
 
 @pytest.mark.parametrize(

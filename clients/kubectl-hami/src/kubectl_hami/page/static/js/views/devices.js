@@ -3,7 +3,7 @@
 import { element, fill, reconcile } from "../dom.js";
 import { totals } from "../picture.js";
 import { deviceLink } from "../route.js";
-import { matchesDevice, words } from "../search.js";
+import { matchesDevice, unknownWord, words } from "../search.js";
 import { count, memory, memoryOf, percent, share } from "../units.js";
 import { badges, deviceElement } from "./bar.js";
 
@@ -39,7 +39,7 @@ export function showDevices(parent, seen, { options }) {
     grid.toggleAttribute("data-few", devices <= FEW);
     grid.toggleAttribute("data-alone", devices > FEW && nodes.length === 1);
     showOwners(parent.querySelector(".owners"), seen, options);
-    parent.querySelector(".nothing").textContent = devices ? "" : nothing(seen, options);
+    parent.querySelector(".nothing").textContent = devices ? "" : nothing(seen, options, wanted);
     const context = JSON.stringify([wanted, seen.owners.all.map((owner) => owner.name)]);
     reconcile(grid, nodes, {
         key: (node) => node.name,
@@ -118,7 +118,7 @@ function showOwners(parent, seen, options) {
     fill(parent, items, rest);
 }
 
-function nothing(seen, options) {
+function nothing(seen, options, wanted) {
     if (seen.nodes.length === 0) return "No node of this cluster offers a device.";
-    return `No device matches “${options.q}”.`;
+    return unknownWord(wanted, { arePods: false }) || `No device matches “${options.q}”.`;
 }

@@ -2,7 +2,7 @@
 
 import { element, sections } from "../dom.js";
 import { deviceLink, format, podLink } from "../route.js";
-import { matchesPod, words } from "../search.js";
+import { matchesPod, unknownWord, words } from "../search.js";
 import { count, exact, isKnown, percent, share } from "../units.js";
 import { badge, useBar } from "./bar.js";
 import { table } from "./table.js";
@@ -41,7 +41,9 @@ export function showPods(parent, seen, state) {
 function list(pods, rows, owners, state, order) {
     const { q } = state.options;
     const more = pods.length - rows.length;
-    const none = q ? `No Pod matches “${q}”.` : "No Pod holds or waits for a device.";
+    const none = q
+        ? unknownWord(words(q), { arePods: true }) || `No Pod matches “${q}”.`
+        : "No Pod holds or waits for a device.";
     return element(
         "section",
         {},
