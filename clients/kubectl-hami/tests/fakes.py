@@ -18,6 +18,7 @@ class FakeSource:
 
     name = "fake"
     namespace = "default"
+    patience_seconds = 5.0
 
     def __init__(self, answers: Mapping[str, Any], services: Mapping[tuple[str, str], Any] | None = None) -> None:
         self.answers = answers

@@ -120,11 +120,21 @@ def test_what_was_not_asked_is_not_in_the_archive(tmp_path: Path) -> None:
         archive.ask(Endpoint("hami", "s", 1), "/simulate", b"[]")
 
 
-@pytest.mark.parametrize("path", ["/api/v1/secrets", "/api/v1/namespaces/a/services", "/apis/apps/v1/deployments"])
+@pytest.mark.parametrize("path", ["/api/v1/secrets", "/api/v1/namespaces/a/services", "/apis/batch/v1/jobs"])
 def test_kind_without_a_list_of_what_is_kept_is_not_kept(path: str) -> None:
     """A new question has to say first what is secret in its answer."""
     with pytest.raises(UnknownAnswerError):
         redacted(path, b'{"items": []}')
+
+
+def test_workload_is_kept_without_its_template() -> None:
+    """It has the environment of every container."""
+    workload = {"metadata": {"name": "hami"}, "spec": {"replicas": 2, "template": {"spec": {"secret": MARK}}}}
+
+    found = orjson.loads(redacted("/apis/apps/v1/deployments", orjson.dumps({"items": [workload]})))
+
+    assert [{"replicas": 2}] == [one["spec"] for one in found["items"]]
+    assert MARK not in str(found)
 
 
 def test_only_our_config_maps_are_kept() -> None:

@@ -2,12 +2,14 @@
 Reading goes on where something cannot be read.
 """
 
+import time
+from threading import Event
 from typing import Any
 
 import orjson
 import pytest
 
-from kubectl_hami.read.collect import collect
+from kubectl_hami.read.collect import collect, examine
 from kubectl_hami.read.source import ReadError
 
 from .builders import a_device, a_node, a_pod
@@ -51,6 +53,68 @@ def test_monitor_that_does_not_answer_is_one_sentence() -> None:
     [problem] = collect(source).problems
 
     assert problem.startswith("use is unknown on n0, n1, n2 and 6 more: ")
+
+
+def test_services_are_asked_side_by_side_within_one_time() -> None:
+    """However many of them hang."""
+    hung = Event()
+
+    class Hanging(FakeSource):
+        patience_seconds = 0.3
+
+        def get(self, path: str) -> bytes:
+            if path.endswith("/proxy/metrics") and "n7" not in path:
+                hung.wait(20)
+            return super().get(path)
+
+    source = Hanging(
+        {
+            "/api/v1/nodes": {"items": []},
+            "/api/v1/pods": {"items": [a_monitor(f"n{number}") for number in range(9)]},
+            "/api/v1/events": {"items": []},
+            "/api/v1/namespaces/hami/pods/monitor-n7:9394/proxy/metrics": b"x 1\n",
+        }
+    )
+    began = time.monotonic()
+    try:
+        cluster = collect(source)
+    finally:
+        hung.set()
+
+    assert time.monotonic() - began < 5
+    assert {"n7": b"x 1\n"} == cluster.monitors
+    assert ("use is unknown on n0, n1, n2 and 5 more: hami/monitor-n0: no answer within 0.3 s",) == cluster.problems
+
+
+def test_service_that_is_replaced_is_not_examined() -> None:
+    """An evicted Pod stays for days, and another one has its place."""
+    gone, leaving = a_monitor("n1"), a_monitor("n2")
+    gone["status"]["phase"] = "Failed"
+    leaving["metadata"]["deletionTimestamp"] = "2026-11-25T12:00:00Z"
+    pods = {"items": [gone, leaving, a_monitor("n3")]}
+
+    examined = examine(FakeSource({"/api/v1/pods": pods}))
+
+    assert ["hami/monitor-n3"] == [service.name for service in examined.services]
+
+
+def test_examination_tells_forbidden_from_silent_and_knows_how_many_should_be_there() -> None:
+    """A cluster without workloads of ours is no problem, one whose workloads nobody may read is."""
+    metrics = "/api/v1/namespaces/hami/pods/{}:9394/proxy/metrics"
+    daemon_set = {"metadata": {"labels": {"app.kubernetes.io/component": "hami-monitor"}}}
+    answers = {
+        "/api/v1/pods": {"items": [a_monitor("n1"), a_monitor("n2")]},
+        metrics.format("monitor-n1"): ReadError("", "pods/proxy is forbidden", 403),
+        "/apis/apps/v1/daemonsets": {"items": [daemon_set]},
+        "/apis/apps/v1/deployments": FORBIDDEN,
+    }
+
+    examined = examine(FakeSource(answers))
+
+    assert [True, False] == [service.is_forbidden for service in examined.services]
+    assert (daemon_set,) == examined.workloads
+    assert str(FORBIDDEN) in examined.cluster.problems
+    assert not any("daemonsets" in problem for problem in examine(FakeSource({"/api/v1/pods": {}})).cluster.problems)
 
 
 def test_without_the_right_to_list_all_pods_those_of_the_namespace_are_read() -> None:

@@ -323,8 +323,98 @@ def test_nothing_is_good_where_nothing_could_be_read() -> None:
     """A check that could not be made must not calm anybody."""
     found: list[Check] = list(checks(Examined(a_cluster())))
 
-    known = {"allocations", "locks"}  # they read only Pods and Nodes, of which there are none
+    known = {"allocations"}  # it reads only Pods, without which nothing is checked
     assert known == {check.name for check in found if check.health == "good"}
+
+
+SILENT = "no answer within 8 s"
+
+
+def silent(component: str, number: int = 0, *, is_forbidden: bool = False) -> Service:
+    """Return a service that its kubelet calls ready, and that does not answer."""
+    pod = a_running(component).pod
+    pod["metadata"]["name"] = f"{component}-{number}"
+    return Service(component, pod, None, SILENT, is_forbidden)
+
+
+@pytest.mark.parametrize(
+    ("component", "names"),
+    [
+        ("hami-webhook", {"services", "webhook", "certificate"}),
+        ("hami-scheduler", {"services", "leader", "drift"}),
+        ("hami-device-plugin", {"services", "driver", "cdi"}),
+        ("hami-monitor", {"services", "enforcement"}),
+    ],
+)
+def test_service_that_does_not_answer_is_bad(component: str, names: set[str]) -> None:
+    """Also where another Pod of it does: what one says is not what all say."""
+    alone, beside = with_services(silent(component)), replace(well(), services=(*well().services, silent(component, 1)))
+    for examined in (alone, beside):
+        found = {check.name: check for check in checks(examined) if check.health == "bad"}
+
+        assert names == found.keys()
+        assert all(SILENT in found[name].found for name in names - {"services"})
+        assert all(component in found[name].found and found[name].fix for name in names)
+
+
+def test_what_nobody_may_ask_is_unknown() -> None:
+    """It is no fault of the cluster, and nothing to rest on."""
+    examined = replace(well(), services=(*well().services, silent("hami-monitor", 1, is_forbidden=True)))
+
+    found = {check.name: check for check in checks(examined) if check.health != "good"}
+
+    assert {"enforcement": "unknown"} == {name: check.health for name, check in found.items()}
+    assert "ask for get on pods/proxy in namespace hami" in found["enforcement"].fix
+
+
+@pytest.mark.parametrize(
+    ("kind", "amounts"),
+    [("DaemonSet", {"status": {"desiredNumberScheduled": 2}}), ("Deployment", {"spec": {"replicas": 2}})],
+)
+def test_service_with_fewer_pods_than_it_should_have_is_bad(kind: str, amounts: dict[str, Any]) -> None:
+    """Those that are there may all be well."""
+    labels = {"app.kubernetes.io/component": "hami-scheduler"}
+    examined = replace(well(), workloads=({"kind": kind, "metadata": {"labels": labels}, **amounts},))
+
+    found = next(check for check in checks(examined) if check.name == "services")
+
+    assert ("bad", "1 of 2 Pods of hami-scheduler are there") == (found.health, found.found)
+
+
+def test_every_verdict_but_good_has_a_fix() -> None:
+    """Of what is broken, and of what nobody can read."""
+    broken = [make() for _, _, _, make in BROKEN]
+    nothing = [Examined(a_cluster()), Examined(a_cluster(nodes=(a_node("n1"),)))]
+    found = [check for examined in (*broken, *nothing) for check in checks(examined) if check.health != "good"]
+
+    assert [] == [check for check in found if not check.fix]
+
+
+def test_clock_of_a_node_whose_kubelet_has_stopped_is_not_judged() -> None:
+    """Its Lease is old, whatever its clock says."""
+    stopped = a_node("n1", a_device())
+    stopped["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
+    other = {**a_lease(), "metadata": {"name": "n2"}}
+    cluster = a_cluster(nodes=(stopped, a_node("n2")))
+
+    found = {
+        check.name: check.health
+        for check in checks(replace(well(), cluster=cluster, node_leases=(a_lease(600), other)))
+    }
+
+    assert "good" == found["clocks"]
+
+
+def test_clocks_are_judged_by_when_the_leases_were_read() -> None:
+    """However long the rest took."""
+    read_at = NOW + timedelta(seconds=120)
+    fresh = {"metadata": {"name": "n1"}, "spec": {"renewTime": (read_at - timedelta(seconds=3)).isoformat()}}
+
+    found = next(
+        one for one in checks(replace(well(), node_leases=(fresh,), leases_read_at=read_at)) if one.name == "clocks"
+    )
+
+    assert "good" == found.health
 
 
 def test_there_are_a_dozen_checks_and_each_has_a_broken_case() -> None:

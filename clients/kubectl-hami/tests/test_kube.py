@@ -3,8 +3,12 @@ The live cluster: what goes wrong is one sentence that says what to do.
 """
 
 import json
+import socket
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -128,6 +132,76 @@ def test_api_server_that_does_not_answer_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(ReadError, match=r"the API server http://127\.0\.0\.1:9 does not answer: .*refused"):
         cluster.get("/version")
+
+
+@pytest.fixture
+def silence() -> Iterator[str]:
+    """The address of a server that accepts every connection and never says a word."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        accepted: list[socket.socket] = []
+
+        def accept() -> None:
+            with suppress(OSError):
+                while True:
+                    accepted.append(listener.accept()[0])
+
+        threading.Thread(target=accept, daemon=True).start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        for connection in accepted:
+            connection.close()
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda cluster: cluster.get("/version"),
+        lambda cluster: cluster.ask(Endpoint("hami", "hami-scheduler-0", 9396), "/settings"),
+    ],
+    ids=("get", "port-forward"),
+)
+def test_nothing_waits_longer_than_it_may(tmp_path: Path, silence: str, read: Callable[[LiveCluster], bytes]) -> None:
+    """Whatever hangs; the sentence says how to wait longer."""
+    [cluster] = connect(a_kubeconfig(tmp_path, silence), ["one"], agent="a", seconds=0.3)
+    began = time.monotonic()
+
+    with pytest.raises(ReadError, match=r"no answer within 0\.3 s; --request-timeout gives it more"):
+        read(cluster)
+
+    assert time.monotonic() - began < 5
+
+
+def test_answer_that_trickles_is_not_waited_for(tmp_path: Path) -> None:
+    """A byte now and then keeps a socket's own time limit away for ever."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def trickle() -> None:
+            connection, _ = listener.accept()
+            with connection, suppress(OSError):
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+                while True:
+                    connection.sendall(b"x")
+                    time.sleep(0.05)
+
+        threading.Thread(target=trickle, daemon=True).start()
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        [cluster] = connect(a_kubeconfig(tmp_path, address), ["one"], agent="a", seconds=0.3)
+
+        with pytest.raises(ReadError, match=r"no answer within 0\.3 s"):
+            cluster.get("/version")
+
+
+def test_forward_that_hangs_holds_no_other_up(tmp_path: Path, silence: str, address: str) -> None:
+    """The leader's Node may be dead, and the other replica well."""
+    [cluster] = connect(a_kubeconfig(tmp_path, silence), ["one"], agent="a", seconds=20)
+    with suppress(ReadError):
+        cluster._within(0.3, "dead", lambda: cluster.ask(Endpoint("hami", "dead", 9396), "/settings"))
+    cluster._new_client = partial(kube._client, a_kubeconfig(tmp_path, address), "one", "a")
+    began = time.monotonic()
+
+    with pytest.raises(ReadError, match="pods/portforward"):
+        cluster.ask(Endpoint("hami", "well", 9396), "/settings")
+
+    assert time.monotonic() - began < 10
 
 
 def test_unknown_context_names_those_that_exist(tmp_path: Path) -> None:

@@ -2,9 +2,12 @@
 Questions to the scheduler.
 """
 
+from threading import Event
+
 import pytest
 
 from kubectl_hami.answer.waits import Remedy, remedies
+from kubectl_hami.read import scheduler
 from kubectl_hami.read.scheduler import explanation, schedulers
 from kubectl_hami.read.source import Endpoint, ReadError
 from kubectl_hami.show.table import seconds
@@ -35,6 +38,25 @@ def test_another_replica_answers_where_the_leader_does_not() -> None:
     source = FakeSource(answers, {("a", "/explain/ns/p"): {"verdict": "bound"}})
 
     assert {"verdict": "bound"} == explanation(source, "ns", "p")
+
+
+def test_another_replica_is_asked_while_the_leader_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its answer does not wait for the leader's end."""
+    monkeypatch.setattr(scheduler, "_SILENCE_SECONDS", 0.05)
+    hung = Event()
+
+    class Hanging(FakeSource):
+        def ask(self, endpoint: Endpoint, path: str, body: bytes | None = None) -> bytes:
+            if endpoint.pod == "b":
+                hung.wait(20)
+            return super().ask(endpoint, path, body)
+
+    source = Hanging(of_schedulers("a", "b", holder="b"), {("a", "/explain/ns/p"): {"verdict": "bound"}})
+
+    try:
+        assert {"verdict": "bound"} == explanation(source, "ns", "p")
+    finally:
+        hung.set()
 
 
 def test_pod_that_does_not_exist_is_the_schedulers_sentence() -> None:

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from hamicommon.errors import HamiError
+from hamicommon.runtime.program.flags import wait
 from kubectl_hami import __version__
 from kubectl_hami.read.archive import load
 from kubectl_hami.read.source import ReadError, Source
@@ -24,6 +25,11 @@ WELL, BAD, UNKNOWN = 0, 1, 2
 _PROBLEMS_SHOWN: Final = 10
 
 
+_TIMEOUT_HELP: Final = (
+    "longest wait for one answer, such as 20s; 0 waits for ever; default: 8s, and 30s for an explanation"
+)
+
+
 class UsageError(HamiError):
     """The command line asks for something that cannot be."""
 
@@ -34,7 +40,13 @@ def add_clusters(command: argparse.ArgumentParser) -> None:
     add("--kubeconfig", default="", metavar="FILE", help="default: $KUBECONFIG, else ~/.kube/config")
     add("--context", action="append", default=[], metavar="NAME", help="of the kubeconfig; may be repeated")
     add("--all-contexts", action="store_true", help="every cluster of the kubeconfig")
+    add("--request-timeout", type=_timeout, metavar="TIME", help=_TIMEOUT_HELP)
     add("--from", dest="archive", default="", metavar="FILE", help="read this archive of `bundle` instead of a cluster")
+
+
+def _timeout(text: str) -> float:
+    """Return the seconds of a time; a number without a unit is seconds, as for kubectl."""
+    return wait(f"{text}s" if text.isdecimal() else text)
 
 
 def sources(options: argparse.Namespace) -> Sequence[Source]:
@@ -57,7 +69,7 @@ def sources(options: argparse.Namespace) -> Sequence[Source]:
     if options.all_contexts or not names:
         every, current = kube.contexts(kubeconfig)
         names = list(every) if options.all_contexts else [current]
-    return kube.connect(kubeconfig, names, agent=f"kubectl-hami/{__version__}")
+    return kube.connect(kubeconfig, names, agent=f"kubectl-hami/{__version__}", seconds=options.request_timeout)
 
 
 def one_source(options: argparse.Namespace) -> Source:

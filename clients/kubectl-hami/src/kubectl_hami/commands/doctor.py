@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kubectl_hami.answer.doctor import checks
-from kubectl_hami.commands.command_line import BAD, WELL, add_clusters, read_each, sources, warn
+from kubectl_hami.commands.command_line import BAD, UNKNOWN, WELL, add_clusters, read_each, sources, warn
 from kubectl_hami.read.collect import examine
 from kubectl_hami.show.form import written
 from kubectl_hami.show.table import put, safe, table
@@ -34,7 +34,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the command: 1 if a check is bad."""
+    """Run the command: 1 if a check is bad, else 2 if one could not be made."""
     problems: list[str] = []
     examined = read_each(sources(options), examine, problems)
     found = {one.cluster.name: list(checks(one)) for one in examined}
@@ -47,7 +47,10 @@ def run(options: argparse.Namespace) -> int:
     else:
         clusters = [{"cluster": name, "checks": of} for name, of in found.items()]
         sys.stdout.write(written({"clusters": clusters}, options.output))
-    return BAD if any(one.health == Health.BAD.value for of in found.values() for one in of) else WELL
+    healths = {one.health for of in found.values() for one in of}
+    if Health.BAD.value in healths:
+        return BAD
+    return UNKNOWN if Health.UNKNOWN.value in healths else WELL
 
 
 def doctor_table(found: Sequence[Check]) -> Table:

@@ -46,6 +46,8 @@ class Archive:
         """The name of the recorded context."""
         self.namespace = str(index["namespace"])
         """The namespace of the recorded context."""
+        self.patience_seconds = None
+        """An archive answers at once."""
         self._taken_at = datetime.fromisoformat(str(index["takenAt"]))
         self._answers = answers
         self.snapshot = snapshot

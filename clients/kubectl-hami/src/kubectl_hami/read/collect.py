@@ -3,22 +3,27 @@ Read what a picture of a cluster or a diagnosis needs, and go on where something
 one Pod.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import datetime
+from functools import partial
 from itertools import islice
 from typing import Any, Final
 from urllib.parse import quote
 
 from hamicommon.model import Object
-from kubectl_hami.read.services import METRICS, component_of, endpoint, pods_of
+from kubectl_hami.read.services import COMPONENT, METRICS, component_of, endpoint, pod_name, pods_of
 from kubectl_hami.read.source import ReadError, Source, listing, objects, proxied
+from kubectl_hami.read.together import together
 from kubectl_hami.values.cluster import ClusterSnapshot
 from kubectl_hami.values.diagnosis import COMPONENTS, MONITOR, Examined, Service
 
-THREADS: Final = 16
-"""Requests at a time."""
+_LISTS: Final = 16
+"""Collections that are read at a time."""
+_WORKLOADS: Final = {"labelSelector": f"{COMPONENT} in ({','.join(COMPONENTS)})"}
 _SILENT_NAMED: Final = 3
+_NOT_FOUND: Final = 404
 EVENT_LIMIT: Final = 200
 """Events that are read about one Pod."""
 REFUSALS: Final = {"fieldSelector": "reason=FilteringFailed"}
@@ -44,21 +49,20 @@ def collect(source: Source, namespace: str = "") -> ClusterSnapshot:
     Raises:
         ReadError: not even the Pods can be read.
     """
+    cluster = _objects(source, namespace)
+    scrapes = _scrapes(source, pods_of(cluster.pods, MONITOR))
+    return _measured(cluster, list(pods_of(cluster.pods, MONITOR)), scrapes)
+
+
+def _objects(source: Source, namespace: str = "") -> ClusterSnapshot:
+    """Return Nodes, Pods and refusals, read side by side."""
     problems: list[str] = []
-    with ThreadPoolExecutor(THREADS) as pool:
+    with ThreadPoolExecutor(3) as pool:
         nodes = pool.submit(everything, source, "/api/v1/nodes", problems)
         refusals = pool.submit(everything, source, "/api/v1/events", problems, **REFUSALS)
         pods = _pods(source, namespace, problems)
-        monitors = _monitors(source, pods, pool, problems)
-    return ClusterSnapshot(
-        name=source.name,
-        taken_at=source.now(),
-        nodes=nodes.result(),
-        pods=pods,
-        refusals=refusals.result(),
-        monitors=monitors,
-        problems=tuple(problems),
-    )
+    found = ClusterSnapshot(source.name, source.now(), nodes.result(), pods, refusals.result())
+    return replace(found, problems=tuple(problems))
 
 
 def events(source: Source, namespace: str, pod: str) -> list[Object]:
@@ -96,26 +100,33 @@ def _pods(source: Source, namespace: str, problems: list[str]) -> tuple[Object, 
         return tuple(objects(source, f"/api/v1/namespaces/{namespace}/pods"))
 
 
-def _monitors(
-    source: Source, pods: Iterable[Object], pool: ThreadPoolExecutor, problems: list[str]
-) -> dict[str, bytes]:
-    """Return the metrics of every monitor that answers, by Node."""
-    found = {}
-    places = [(str(pod["spec"].get("nodeName")), endpoint(pod, METRICS)) for pod in pods_of(pods, MONITOR)]
-    asked = [(node, pool.submit(source.get, proxied(port, "/metrics"))) for node, port in places if port is not None]
-    silent: list[tuple[str, ReadError]] = []
-    for node, answer in asked:
-        try:
-            found[node] = answer.result()
-        except ReadError as error:
-            silent.append((node, error))
+def _measured(
+    cluster: ClusterSnapshot, monitors: Sequence[Object], scrapes: Mapping[str, bytes | ReadError]
+) -> ClusterSnapshot:
+    """Return *cluster* with what its *monitors* answered, by Node, and a problem if some did not."""
+    problems = list(cluster.problems)
+    answers = [(str(pod["spec"].get("nodeName")), scrapes[pod_name(pod)]) for pod in monitors]
+    silent = [(node, answer) for node, answer in answers if isinstance(answer, ReadError)]
     if silent:
         names = ", ".join(node for node, _ in silent[:_SILENT_NAMED])
         more = f" and {len(silent) - _SILENT_NAMED} more" if len(silent) > _SILENT_NAMED else ""
         problems.append(f"use is unknown on {names}{more}: {silent[0][1]}")
-    elif not asked:
+    elif not answers:
         problems.append("no monitor is running, so use is unknown")
-    return found
+    measured = {node: answer for node, answer in answers if not isinstance(answer, ReadError)}
+    return replace(cluster, monitors=measured, problems=tuple(problems))
+
+
+def _scrapes(source: Source, pods: Iterable[Object]) -> dict[str, bytes | ReadError]:
+    """Return the metrics of each of *pods*, or why there are none, by the Pod's name."""
+    return together({pod_name(pod): partial(_scrape, source, pod) for pod in pods}, source.patience_seconds)
+
+
+def _scrape(source: Source, pod: Object) -> bytes:
+    port = endpoint(pod, METRICS)
+    if port is None:
+        raise ReadError(pod_name(pod), f"it has no port called {METRICS}")
+    return source.get(proxied(port, "/metrics"))
 
 
 def examine(source: Source) -> Examined:
@@ -125,34 +136,60 @@ def examine(source: Source) -> Examined:
     Raises:
         ReadError: not even the Pods can be read.
     """
-    cluster = collect(source)
     problems: list[str] = []
-    pods = [pod for pod in cluster.pods if component_of(pod) in COMPONENTS]
-    with ThreadPoolExecutor(THREADS) as pool:
-        services = tuple(pool.map(lambda pod: _service(source, pod), pods))
-    namespaces = sorted({str(pod["metadata"].get("namespace")) for pod in pods})
-    config_maps = [
-        one for name in namespaces for one in everything(source, f"/api/v1/namespaces/{name}/configmaps", problems)
-    ]
+    with ThreadPoolExecutor(_LISTS) as pool:
+        leases = pool.submit(_leases, source, problems)
+        version = pool.submit(_version, source)
+        registrations = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+        webhooks = pool.submit(everything, source, registrations, problems)
+        workloads = [pool.submit(_workloads, source, kind, problems) for kind in ("deployments", "daemonsets")]
+        cluster = _objects(source)
+        pods = [pod for pod in cluster.pods if component_of(pod) in COMPONENTS and not _is_leaving(pod)]
+        namespaces = sorted({str(pod["metadata"].get("namespace")) for pod in pods})
+        config_maps = [
+            pool.submit(everything, source, f"/api/v1/namespaces/{name}/configmaps", problems) for name in namespaces
+        ]
+        scrapes = _scrapes(source, pods)
+    cluster = _measured(cluster, list(pods_of(pods, MONITOR)), scrapes)
+    node_leases, leases_read_at = leases.result()
     return Examined(
         cluster=replace(cluster, problems=(*cluster.problems, *problems)),
-        services=services,
-        webhooks=everything(source, "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations", problems),
-        config_maps=tuple(config_maps),
-        node_leases=everything(source, "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases", problems),
-        version=_version(source),
+        services=tuple(_service(pod, scrapes[pod_name(pod)]) for pod in pods),
+        workloads=tuple(one for found in workloads for one in found.result()),
+        webhooks=webhooks.result(),
+        config_maps=tuple(one for found in config_maps for one in found.result()),
+        node_leases=node_leases,
+        leases_read_at=leases_read_at,
+        version=version.result(),
     )
 
 
-def _service(source: Source, pod: Object) -> Service:
-    """Return the service of *pod*, with its metrics if it answers."""
-    component, port = component_of(pod), endpoint(pod, METRICS)
-    if port is None:
-        return Service(component, pod, why_silent=f"it has no port called {METRICS}")
+def _is_leaving(pod: Object) -> bool:
+    """Return whether *pod* has ended, or is deleted; another one takes its place."""
+    phase = (pod.get("status") or {}).get("phase")
+    return phase in {"Failed", "Succeeded"} or bool((pod.get("metadata") or {}).get("deletionTimestamp"))
+
+
+def _service(pod: Object, answer: bytes | ReadError) -> Service:
+    if isinstance(answer, ReadError):
+        return Service(component_of(pod), pod, None, answer.why, answer.is_forbidden)
+    return Service(component_of(pod), pod, answer)
+
+
+def _workloads(source: Source, kind: str, problems: list[str]) -> tuple[Object, ...]:
+    """Return the workloads of the services, of one kind. Services may run without any."""
     try:
-        return Service(component, pod, source.get(proxied(port, "/metrics")))
+        return tuple(objects(source, f"/apis/apps/v1/{kind}", **_WORKLOADS))
     except ReadError as error:
-        return Service(component, pod, why_silent=error.why)
+        if error.status != _NOT_FOUND:
+            problems.append(str(error))
+        return ()
+
+
+def _leases(source: Source, problems: list[str]) -> tuple[tuple[Object, ...], datetime]:
+    """Return the Leases of the kubelets, and when they were read: each is a few seconds old."""
+    path = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+    return everything(source, path, problems), source.now()
 
 
 def _version(source: Source) -> dict[str, Any]:

@@ -7,10 +7,12 @@ The only module that imports the Kubernetes client, which finds and renews crede
 import http.client
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import orjson
 import urllib3
@@ -21,11 +23,14 @@ from kubernetes.stream import portforward
 from hamicommon.runtime.api.http_proxy import proxy_of
 from kubectl_hami.read.source import ANSWER_LIMIT_BYTES, Endpoint, ReadError
 
-REQUEST_SECONDS: Final = (10.0, 30.0)
-"""To connect, and between two parts of an answer."""
-ANSWER_SECONDS: Final = 60.0
-"""For a service behind a forwarded port: an explanation of many Nodes takes a while."""
-CONNECTIONS: Final = 16
+T = TypeVar("T")
+
+READ_SECONDS: Final = 8.0
+"""Longest wait for one answer of the API server, or of a service behind its proxy."""
+ANSWER_SECONDS: Final = 30.0
+"""Longest wait for one answer behind a forwarded port: an explanation of many Nodes takes a while."""
+SOCKET_SECONDS: Final = 30.0
+"""After this time without a byte, a thread that nobody waits for any more ends."""
 _PIECE_BYTES: Final = 1024 * 1024
 _REASON_CHARACTERS: Final = 500
 
@@ -55,16 +60,26 @@ class _Forwarding:
 
 
 class LiveCluster:
-    """A context of a kubeconfig. Its methods may be called from several threads."""
+    """A context of a kubeconfig. Its methods may be called from several threads, and none hangs."""
 
-    def __init__(self, name: str, namespace: str, api: client.ApiClient, forwarding: client.ApiClient) -> None:
+    def __init__(
+        self, name: str, namespace: str, new_client: Callable[[], client.ApiClient], seconds: float | None
+    ) -> None:
+        """Wait *seconds* for each answer, 0 for ever, None as long as each kind of answer should take."""
         self.name = name
         """The name of the context."""
         self.namespace = namespace
         """That of the context."""
-        self._api = api
-        self._forwarding = _Forwarding(forwarding)
-        self._lock = threading.Lock()
+        self._new_client = new_client
+        self._seconds = seconds
+        self._api = new_client()
+        self._forwarding: list[_Forwarding] = []
+        """Those that are not connecting now. The library changes one while it connects, so each does one at a time."""
+
+    @property
+    def patience_seconds(self) -> float | None:
+        """As long as for one of them."""
+        return self._limit(READ_SECONDS)
 
     def now(self) -> datetime:
         """Return the time of this machine's clock."""
@@ -73,9 +88,34 @@ class LiveCluster:
     def get(self, path: str) -> bytes:
         """Ask the API server."""
         what = path.partition("?")[0]
+        return self._within(READ_SECONDS, what, lambda: self._get(path, what))
+
+    def ask(self, endpoint: Endpoint, path: str, body: bytes | None = None) -> bytes:
+        """Forward a port of the Pod, and ask there."""
+        what = str(endpoint)
+        return self._within(ANSWER_SECONDS, what, lambda: self._ask(endpoint, path, body, what))
+
+    def _within(self, seconds: float, what: str, call: Callable[[], T]) -> T:
+        """Return the result of *call*, which goes on alone if that takes too long, whatever it waits for."""
+        limit = self._limit(seconds)
+        answer: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                answer.set_result(call())
+            except BaseException as error:
+                answer.set_exception(error)
+
+        threading.Thread(target=run, name=what, daemon=True).start()
+        try:
+            return answer.result(limit)
+        except TimeoutError:
+            raise ReadError(what, f"no answer within {limit:g} s; --request-timeout gives it more") from None
+
+    def _get(self, path: str, what: str) -> bytes:
         serialized = self._api.param_serialize("GET", path, auth_settings=["BearerToken"])
         try:
-            answer = self._api.call_api(*serialized, _request_timeout=REQUEST_SECONDS).response
+            answer = self._api.call_api(*serialized, _request_timeout=self._socket_seconds).response
             data = _limited(answer.stream(_PIECE_BYTES), what)
         except (urllib3.exceptions.HTTPError, client.ApiException, OSError) as error:
             raise ReadError(
@@ -85,13 +125,19 @@ class LiveCluster:
             raise ReadError(what, _message(data) or f"HTTP {answer.status}", answer.status)
         return data
 
-    def ask(self, endpoint: Endpoint, path: str, body: bytes | None = None) -> bytes:
-        """Forward a port of the Pod, and ask there."""
-        what = str(endpoint)
+    def _limit(self, seconds: float) -> float | None:
+        """Return how long to wait where *seconds* should do; None is for ever."""
+        return seconds if self._seconds is None else self._seconds or None
+
+    @property
+    def _socket_seconds(self) -> float | None:
+        return None if self._seconds == 0 else max(SOCKET_SECONDS, self._seconds or 0)
+
+    def _ask(self, endpoint: Endpoint, path: str, body: bytes | None, what: str) -> bytes:
         with self._forwarded(endpoint, what) as forward:
-            connection = http.client.HTTPConnection("localhost", endpoint.port, timeout=ANSWER_SECONDS)
+            connection = http.client.HTTPConnection("localhost", endpoint.port)
             connection.sock = forward.socket(endpoint.port)
-            connection.sock.settimeout(ANSWER_SECONDS)
+            connection.sock.settimeout(ANSWER_SECONDS if self._seconds is None else self._socket_seconds)
             try:
                 connection.request("POST" if body is not None else "GET", path, body, {"Accept": "application/json"})
                 answer = connection.getresponse()
@@ -104,11 +150,14 @@ class LiveCluster:
 
     @contextmanager
     def _forwarded(self, endpoint: Endpoint, what: str) -> Iterator[Any]:
-        """Forward a port during a block. The library changes its client while it connects, so one at a time does."""
+        """Forward a port during a block."""
         path = f"/api/v1/namespaces/{endpoint.namespace}/pods/{endpoint.pod}/portforward"
         try:
-            with self._lock:
-                forward = portforward(self._forwarding.connect, path, ports=str(endpoint.port))
+            forwarding = self._forwarding.pop()
+        except IndexError:
+            forwarding = _Forwarding(self._new_client())
+        try:
+            forward = portforward(forwarding.connect, path, ports=str(endpoint.port))
         except client.ApiException as error:
             # The library has the status in a text, and the server's answer behind it.
             reason = " ".join(str(error.reason).partition("-+-+")[0].split())
@@ -116,6 +165,7 @@ class LiveCluster:
                 right = f"get and create on pods/portforward in namespace {endpoint.namespace}"
                 raise ReadError(what, f"you may not forward its port: ask for {right}", 403) from error
             raise ReadError(what, f"its port cannot be forwarded: {reason[:_REASON_CHARACTERS]}") from error
+        self._forwarding.append(forwarding)
         try:
             yield forward
         finally:
@@ -138,9 +188,11 @@ def contexts(kubeconfig: str | None) -> tuple[dict[str, str], str]:
     return {str(one["name"]): str(one["context"].get("namespace") or "default") for one in every}, str(current["name"])
 
 
-def connect(kubeconfig: str | None, names: Sequence[str], *, agent: str) -> list[LiveCluster]:
+def connect(
+    kubeconfig: str | None, names: Sequence[str], *, agent: str, seconds: float | None = None
+) -> list[LiveCluster]:
     """
-    Return the clusters of the contexts *names*, without a request.
+    Return the clusters of the contexts *names*, without a request. Each answer may take *seconds* (`LiveCluster`).
 
     Raises:
         ReadError: a context does not exist, or its credentials cannot be read.
@@ -151,16 +203,13 @@ def connect(kubeconfig: str | None, names: Sequence[str], *, agent: str) -> list
         if name not in namespaces:
             raise ReadError(f"context {name}", f"is not in the kubeconfig, which has {', '.join(sorted(namespaces))}")
         try:
-            apis = [_client(kubeconfig, name) for _ in range(2)]
+            found.append(LiveCluster(name, namespaces[name], partial(_client, kubeconfig, name, agent), seconds))
         except _UNUSABLE as error:
             raise ReadError(f"context {name}", _why(error)) from error
-        for api in apis:
-            api.user_agent = agent
-        found.append(LiveCluster(name, namespaces[name], *apis))
     return found
 
 
-def _client(kubeconfig: str | None, context: str) -> client.ApiClient:
+def _client(kubeconfig: str | None, context: str, agent: str) -> client.ApiClient:
     """Return a client of *context* that uses the proxy that kubectl uses."""
     configuration = client.Configuration()
     _load(kubeconfig, context, client_configuration=configuration)
@@ -168,7 +217,9 @@ def _client(kubeconfig: str | None, context: str) -> client.ApiClient:
     configuration.proxy = proxy or configuration.proxy
     # The library, and the one for WebSockets, have rules of their own for these lists: all, and none.
     configuration.no_proxy = _NO_HOST if proxy else _EVERY_HOST
-    return client.ApiClient(configuration)
+    found = client.ApiClient(configuration)
+    found.user_agent = agent
+    return found
 
 
 def _limited(pieces: Iterator[bytes], what: str) -> bytes:

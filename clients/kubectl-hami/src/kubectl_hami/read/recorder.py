@@ -38,6 +38,7 @@ class Recorder:
     def __init__(self, source: Source) -> None:
         self.name = source.name
         self.namespace = source.namespace
+        self.patience_seconds = source.patience_seconds
         self._source = source
         self._taken_at = source.now()
         self._answers: dict[str, Answer] = {}

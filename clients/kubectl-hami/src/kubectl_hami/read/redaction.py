@@ -158,6 +158,15 @@ def _webhook(found: Object) -> dict[str, Any] | None:
     return {"metadata": _metadata(found), "webhooks": hooks} if hooks else None
 
 
+def _workload(found: Object) -> dict[str, Any]:
+    """Return a Deployment or a DaemonSet without its template."""
+    return {
+        "metadata": _metadata(found),
+        "spec": _picked(found.get("spec") or {}, ("replicas",)),
+        "status": _picked(found.get("status") or {}, ("desiredNumberScheduled",)),
+    }
+
+
 def _quota(found: Object) -> dict[str, Any]:
     spec, status = found.get("spec") or {}, found.get("status") or {}
     return {
@@ -206,5 +215,7 @@ _KEPT: Final[Mapping[str, Callable[[Object], dict[str, Any] | None]]] = {
     "mutatingwebhookconfigurations": _webhook,
     "resourcequotas": _quota,
     "leases": _lease,
+    "deployments": _workload,
+    "daemonsets": _workload,
 }
 """What is kept of one object of a collection, by the end of its path."""

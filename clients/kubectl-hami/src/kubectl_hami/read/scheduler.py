@@ -4,6 +4,9 @@ Ask the scheduler, which listens for people on the loopback of its Pod.
 Any replica knows the whole cluster; the leader is asked first, because it alone knows its reservations.
 """
 
+from collections import deque
+from queue import Empty, SimpleQueue
+from threading import Thread
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -15,6 +18,8 @@ from kubectl_hami.read.source import Endpoint, ReadError, Source, listing, objec
 from kubectl_hami.values.diagnosis import SCHEDULER
 
 _WHAT: Final = "the scheduler"
+_SILENCE_SECONDS: Final = 3.0
+"""After this time without an answer, another replica is asked as well."""
 _BAD_QUESTION: Final = {400, 404}
 """What the scheduler answers to a question that is wrong, whichever replica is asked."""
 
@@ -82,16 +87,36 @@ def _holder(source: Source, pods: list[Object]) -> str:
 
 
 def _asked(source: Source, path: str, body: bytes | None = None) -> Any:
-    """Return the answer of the first scheduler that gives one."""
-    last: ReadError | None = None
-    for port in schedulers(source):
+    """
+    Return the first answer of a scheduler. The next one is asked, too, once the one before has failed or is silent.
+
+    Raises: ReadError of the last one that failed, or of the first to which the question is wrong.
+    """
+    answers: SimpleQueue[Any] = SimpleQueue()
+
+    def ask(port: Endpoint) -> None:
         try:
-            return orjson.loads(source.ask(port, path, body))
+            answers.put(orjson.loads(source.ask(port, path, body)))
         except orjson.JSONDecodeError as error:
-            last = ReadError(_WHAT, f"the answer of Pod {port.namespace}/{port.pod} is not JSON: {error}")
-        except ReadError as error:
-            if error.status in _BAD_QUESTION:
-                raise ReadError(_WHAT, error.why, error.status) from error
-            last = error
-    assert last is not None
-    raise last
+            answers.put(ReadError(_WHAT, f"the answer of Pod {port.namespace}/{port.pod} is not JSON: {error}"))
+        except Exception as error:  # any: whoever waits for the answer raises it
+            answers.put(error)
+
+    waiting, running = deque(schedulers(source)), 0
+    while True:
+        if waiting:
+            Thread(target=ask, args=(waiting.popleft(),), daemon=True).start()
+            running += 1
+        try:
+            found = answers.get(timeout=_SILENCE_SECONDS if waiting else None)
+        except Empty:
+            continue
+        running -= 1
+        if not isinstance(found, Exception):
+            return found
+        if not isinstance(found, ReadError):
+            raise found
+        if found.status in _BAD_QUESTION:
+            raise ReadError(_WHAT, found.why, found.status) from found
+        if not waiting and not running:
+            raise found

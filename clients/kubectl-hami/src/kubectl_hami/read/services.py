@@ -27,6 +27,12 @@ def pods_of(pods: Iterable[Object], component: str) -> Iterator[Object]:
             yield pod
 
 
+def pod_name(pod: Object) -> str:
+    """Return `namespace/name` of *pod*."""
+    metadata = pod.get("metadata") or {}
+    return f"{metadata.get('namespace')}/{metadata.get('name')}"
+
+
 def endpoint(pod: Object, port: str) -> Endpoint | None:
     """Return the port called *port* of a container of *pod*, None if there is none."""
     metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}

@@ -61,6 +61,10 @@ class Source(Protocol):
     def namespace(self) -> str:
         """The namespace of the context, `default` if it names none."""
 
+    @property
+    def patience_seconds(self) -> float | None:
+        """How long to wait for many things that are asked side by side; None is for ever."""
+
     def now(self) -> datetime:
         """Return the time of what is read."""
 

@@ -4,6 +4,7 @@ What a diagnosis reads beside the picture of the cluster, and what it finds.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import Enum
 from typing import Any, Final
 
@@ -27,6 +28,8 @@ class Service:
     metrics: bytes | None = None
     """None: it did not answer."""
     why_silent: str = ""
+    is_forbidden: bool = False
+    """Whether it was not asked, for lack of a right."""
 
     @property
     def name(self) -> str:
@@ -46,12 +49,16 @@ class Examined:
 
     cluster: ClusterSnapshot
     services: tuple[Service, ...] = ()
+    workloads: tuple[Object, ...] = ()
+    """The Deployments and DaemonSets of the services."""
     webhooks: tuple[Object, ...] = ()
     """The MutatingWebhookConfigurations of the cluster."""
     config_maps: tuple[Object, ...] = ()
     """Those in the namespaces of the services."""
     node_leases: tuple[Object, ...] = ()
     """The Leases of the kubelets, which each renews by its own clock."""
+    leases_read_at: datetime | None = None
+    """None: when `cluster` was taken."""
     version: Mapping[str, Any] = field(default_factory=dict)
     """The API server's."""
 
@@ -75,4 +82,4 @@ class Check:
     found: str
     """One sentence."""
     fix: str = ""
-    """What to do; empty if the check is good."""
+    """What to do; empty only if the check is good."""

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from hamicommon.pod.containers import moment
 from kubectl_hami.answer.doctor.readings import Answer, bad, doubtful, good, named, readings, unknown
+from kubectl_hami.answer.shares import is_ready
 from kubectl_hami.values.diagnosis import Examined
 
 _VERSION: Final = "app.kubernetes.io/version"
@@ -28,7 +29,9 @@ def device_configs(examined: Examined) -> Answer:
     for service, labels, _ in readings(examined.services, "hami_device_config_info"):
         hashes[labels.get("hash", "")].append(service.name)
     if not hashes:
-        return unknown("no service says which device config it uses")
+        return unknown(
+            "no service says which device config it uses", "the check `services` says which of them do not run"
+        )
     if len(hashes) > 1:
         odd = min(hashes.values(), key=len)
         fix = f"wait a minute for the kubelet to update the file, then restart {odd[0]}"
@@ -48,7 +51,7 @@ def versions(examined: Examined) -> Answer:
         found[str(labels.get(_VERSION) or "")].append(service.name)
     found.pop("", None)
     if not found:
-        return unknown(f"no Pod of a service has the label {_VERSION}")
+        return unknown(f"no Pod of a service has the label {_VERSION}", "install the services with their chart")
     if len(found) > 1:
         parts = "; ".join(f"{version}: {named(pods)}" for version, pods in sorted(found.items()))
         return doubtful(f"services have different versions: {parts}", "complete the upgrade, or roll it back")
@@ -58,14 +61,19 @@ def versions(examined: Examined) -> Answer:
 
 def clocks(examined: Examined) -> Answer:
     """Check that the clocks of the Nodes and of this machine agree: expiries and waits depend on them."""
-    now = examined.cluster.taken_at
+    now = examined.leases_read_at or examined.cluster.taken_at
+    stopped = {str((node.get("metadata") or {}).get("name")) for node in examined.cluster.nodes if not is_ready(node)}
     ages = {}
     for lease in examined.node_leases:
-        renewed = moment((lease.get("spec") or {}).get("renewTime"))
-        if renewed is not None:
-            ages[str((lease.get("metadata") or {}).get("name"))] = now - renewed
+        name, renewed = (
+            str((lease.get("metadata") or {}).get("name")),
+            moment((lease.get("spec") or {}).get("renewTime")),
+        )
+        if renewed is not None and name not in stopped:
+            ages[name] = now - renewed
     if not ages:
-        return unknown("the Leases of the kubelets cannot be read")
+        fix = "ask for list on leases in namespace kube-node-lease"
+        return unknown("no Lease of a kubelet that runs can be read", fix)
     ahead = sorted(node for node, age in ages.items() if age < -_AHEAD)
     behind = sorted(node for node, age in ages.items() if age > _BEHIND)
     wrong: Sequence[str] = ahead or behind

@@ -2,12 +2,15 @@
 What the cluster has once: the services, the webhook's registration, kube-scheduler's configuration, the ledger.
 """
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from hamicommon.model import Object
 from hamicommon.wire.go.yaml_nodes import YamlError, plain
 from kubectl_hami.answer.doctor.readings import (
     Answer,
+    answered,
     bad,
     device_config,
     doubtful,
@@ -25,18 +28,40 @@ _DAY_SECONDS: Final = 86_400
 _LEAST_DAYS: Final = 7
 _SCORED_PERCENT: Final = 100
 _STALE_SECONDS: Final = 300
+_LABEL: Final = "app.kubernetes.io/component"
+_VERSION_FIX: Final = "upgrade it to the version of this client"
+_CONFIG_FIX: Final = "ask for list on configmaps in the namespace of the services"
 _CHART_FIX: Final = "helm upgrade with the chart of the services restores it"
 
 
 def services_run(examined: Examined) -> Answer:
-    """Check that each service has a ready Pod, and that every Pod of a service is ready."""
+    """Check that each service has as many Pods as it should, and that every Pod of a service is ready."""
     missing = [one for one in COMPONENTS if not of(examined, one)]
     if missing:
         return bad(f"no Pod of {named(missing)}", "install the chart, or enable the component in its values")
+    for component, wanted in _wanted(examined.workloads).items():
+        count = len(of(examined, component))
+        if count < wanted:
+            fix = f"kubectl get pods -A -l {_LABEL}={component}, and kubectl describe of its Deployment or DaemonSet"
+            return bad(f"{count} of {wanted} Pods of {component} are there", fix)
     tired = [service.name for service in examined.services if not is_ready(service.pod)]
     if tired:
         return bad(f"not ready: {named(tired)}", f"kubectl describe pod and kubectl logs of {tired[0]} say why")
+    silent = [service.name for service in examined.services if service.metrics is None and not service.is_forbidden]
+    if silent:
+        fix = f"kubectl -n {silent[0].replace('/', ' logs ')}; a Pod counts as ready until its kubelet has noticed"
+        return bad(f"ready by their kubelets, and do not answer: {named(silent)}", fix)
     return good(f"all {len(examined.services)} Pods are ready")
+
+
+def _wanted(workloads: Iterable[Object]) -> Counter[str]:
+    """Return how many Pods each component should have, by its Deployments and DaemonSets."""
+    found = Counter[str]()
+    for one in workloads:
+        component = str(((one.get("metadata") or {}).get("labels") or {}).get(_LABEL) or "")
+        of_nodes = (one.get("status") or {}).get("desiredNumberScheduled")
+        found[component] += (one.get("spec") or {}).get("replicas", 1) if of_nodes is None else of_nodes
+    return found
 
 
 def webhook(examined: Examined) -> Answer:
@@ -55,29 +80,26 @@ def webhook(examined: Examined) -> Answer:
     passed = readings(of(examined, WEBHOOK), "hami_webhook_unasked_resources")
     if any(value for _, _, value in passed):
         return bad("its registration lacks resources of the device config, so their Pods pass by", _CHART_FIX)
-    silent = [f"{one.name}: {one.why_silent}" for one in of(examined, WEBHOOK) if one.metrics is None]
-    if silent:
-        return unknown(f"it is registered, and does not answer here: {named(silent)}")
-    return good(f"registered as {_HOOK}, failurePolicy Fail, and it answers")
+    return answered(examined, WEBHOOK, good(f"registered as {_HOOK}, failurePolicy Fail, and it answers"))
 
 
 def certificate(examined: Examined) -> Answer:
     """Check that the webhook's certificate stays valid for a week."""
     ends = readings(of(examined, WEBHOOK), "hami_webhook_certificate_expiry_timestamp_seconds")
     if not ends:
-        return unknown("no webhook says when its certificate ends")
+        return answered(examined, WEBHOOK, unknown("no webhook says when its certificate ends", _VERSION_FIX))
     days = (min(end for _, _, end in ends) - examined.cluster.taken_at.timestamp()) / _DAY_SECONDS
     if days < _LEAST_DAYS:
         state = f"ends in {days:.1f} days" if days > 0 else "has ended, or none is served"
         return bad(f"the webhook's certificate {state}", "the webhook's log says why it is not renewed")
-    return good(f"the webhook's certificate is valid for {days:.0f} days")
+    return answered(examined, WEBHOOK, good(f"the webhook's certificate is valid for {days:.0f} days"))
 
 
 def extender(examined: Examined) -> Answer:
     """Check that kube-scheduler asks our extender, for every resource of the device config."""
     found = _scheduler_config(examined)
     if found is None:
-        return unknown("no ConfigMap with a KubeSchedulerConfiguration can be read beside the scheduler")
+        return unknown("no ConfigMap with a KubeSchedulerConfiguration can be read beside the scheduler", _CONFIG_FIX)
     extenders = [one for one in found.get("extenders") or () if one.get("filterVerb") and one.get("bindVerb")]
     if not extenders:
         return bad("kube-scheduler has no extender with filterVerb and bindVerb: it binds without us", _CHART_FIX)
@@ -93,7 +115,7 @@ def nodes_scored(examined: Examined) -> Answer:
     """Check that kube-scheduler offers all Nodes, not a sample of them."""
     found = _scheduler_config(examined)
     if found is None:
-        return unknown("no ConfigMap with a KubeSchedulerConfiguration can be read beside the scheduler")
+        return unknown("no ConfigMap with a KubeSchedulerConfiguration can be read beside the scheduler", _CONFIG_FIX)
     percent = found.get("percentageOfNodesToScore")
     if percent != _SCORED_PERCENT:
         what = "is not set" if percent is None else f"is {percent}"
@@ -106,14 +128,15 @@ def leader(examined: Examined) -> Answer:
     """Check that exactly one scheduler decides."""
     found = readings(of(examined, SCHEDULER), "hami_scheduler_leader")
     if not found:
-        return unknown("no scheduler says whether it leads")
+        return answered(examined, SCHEDULER, unknown("no scheduler says whether it leads", _VERSION_FIX))
     leaders = [service.name for service, _, value in found if value]
     if not leaders:
         fix = "the log of kube-scheduler in the scheduler's Pods says why it does not get the Lease"
-        return bad(f"none of {len(found)} schedulers leads, so no Pod gets a Node", fix)
+        none = bad(f"none of {len(found)} schedulers leads, so no Pod gets a Node", fix)
+        return answered(examined, SCHEDULER, none)
     if len(leaders) > 1:
         return bad(f"{named(leaders)} lead at once", "give both the same Lease in their flags")
-    return good(f"{leaders[0]} leads")
+    return answered(examined, SCHEDULER, good(f"{leaders[0]} leads"))
 
 
 def drift(examined: Examined) -> Answer:
@@ -122,7 +145,7 @@ def drift(examined: Examined) -> Answer:
     wrong = sum(value for _, _, value in readings(schedulers, "hami_scheduler_ledger_drift_total"))
     ages = readings(schedulers, "hami_scheduler_watch_age_seconds")
     if not ages:
-        return unknown("no scheduler answers")
+        return answered(examined, SCHEDULER, unknown("no scheduler says how old its watches are", _VERSION_FIX))
     if wrong:
         fix = "save the scheduler's log and `kubectl hami bundle`, and report it; Pods bound before may exceed devices"
         return bad(f"a recount of the ledger has corrected {wrong:.0f} numbers", fix)
@@ -133,7 +156,7 @@ def drift(examined: Examined) -> Answer:
     if edited:
         fix = "the scheduler's log names them; check scheduler.reservedAnnotations in the chart's values"
         return doubtful(f"the allocation of {edited:.0f} bound Pods was edited", fix)
-    return good("the ledger was never wrong, and all watches are alive")
+    return answered(examined, SCHEDULER, good("the ledger was never wrong, and all watches are alive"))
 
 
 def _scheduler_config(examined: Examined) -> Mapping[str, Any] | None:

@@ -10,17 +10,31 @@ from hamicommon.wire import keys
 from hamicommon.wire.errors import DecodeError
 from hamicommon.wire.node_lock import decode_node_lock
 from hamicommon.wire.quantity import whole
-from kubectl_hami.answer.doctor.readings import Answer, bad, device_config, doubtful, good, named, of, readings, unknown
+from kubectl_hami.answer.doctor.readings import (
+    Answer,
+    answered,
+    bad,
+    device_config,
+    doubtful,
+    good,
+    named,
+    of,
+    readings,
+    unknown,
+)
 from kubectl_hami.answer.shares import name_of
 from kubectl_hami.answer.state import state_of
 from kubectl_hami.values.diagnosis import DEVICE_PLUGIN, MONITOR, Examined
 
+_NODES_FIX: Final = "ask for get and list on nodes"
 _LOCK_AGE: Final = timedelta(minutes=5)
 """After this time a scheduler ignores a lock."""
 
 
 def plugins(examined: Examined) -> Answer:
     """Check that each Node with one of device plugin and monitor has the other, and offers devices."""
+    if not examined.cluster.nodes:
+        return unknown("no Node can be read", _NODES_FIX)
     plugged = {service.node for service in of(examined, DEVICE_PLUGIN)}
     measured = {service.node for service in of(examined, MONITOR)}
     if not plugged:
@@ -44,7 +58,8 @@ def inventories(examined: Examined) -> Answer:
     """Check that the kubelet of each Node with an inventory offers devices: a plugin that stops leaves it behind."""
     config = device_config(examined)
     if config is None:
-        return unknown("no device config can be read beside the scheduler, which names the resources")
+        fix = "ask for list on configmaps in the namespace of the services"
+        return unknown("no device config can be read beside the scheduler, which names the resources", fix)
     vendors = [vendor for vendor in config.vendors() if vendor.register_key and vendor.resource_names]
     listing, without = 0, []
     for node in examined.cluster.nodes:
@@ -59,20 +74,20 @@ def inventories(examined: Examined) -> Answer:
         what = f"devices are listed that no kubelet offers, so no plugin runs, on {named(sorted(without))}"
         return bad(what, fix)
     if not listing:
-        return unknown("no Node lists a device")
+        return unknown(
+            "no Node lists a device", "start the device plugin where devices are; its log says what it finds"
+        )
     return good(f"the kubelets offer the devices of {listing} Nodes")
 
 
 def drivers(examined: Examined) -> Answer:
     """Check that the driver answers on each Node."""
     found = readings(of(examined, DEVICE_PLUGIN), "hami_device_plugin_driver_available")
-    if not found:
-        return unknown("no device plugin says whether its driver answers")
     without = sorted(service.node for service, _, value in found if not value)
     if without:
         fix = f"run nvidia-smi on {without[0]}; docs/troubleshooting.md has the causes"
         return bad(f"the driver does not answer on {named(without)}", fix)
-    return good(f"the driver answers on {len(found)} Nodes")
+    return answered(examined, DEVICE_PLUGIN, good(f"the driver answers on {len(found)} Nodes"))
 
 
 def devices(examined: Examined) -> Answer:
@@ -88,7 +103,11 @@ def devices(examined: Examined) -> Answer:
     over = [f"{device.id} on {node}" for node, device in every if device.granted_memory_mib > device.memory_mib]
     if over:
         return bad(f"more memory is granted than offered on {named(over)}", "report it with `kubectl hami bundle`")
-    return good(f"{len(every)} devices are healthy") if every else unknown("no Node offers a device")
+    if not every:
+        return unknown(
+            "no Node offers a device", "start the device plugin where devices are; its log says what it finds"
+        )
+    return good(f"{len(every)} devices are healthy")
 
 
 def cdi(examined: Examined) -> Answer:
@@ -101,12 +120,10 @@ def cdi(examined: Examined) -> Answer:
     found = readings(of(examined, DEVICE_PLUGIN), "hami_device_plugin_allocation_mode")
     modes = {service.node: labels.get("mode") for service, labels, value in found if value}
     locked = sorted(node for node, mode in modes.items() if mode == "lock")
-    if not modes:
-        return unknown("no device plugin says how it finds the owner of an allocation")
     if locked:
         fix = "enable CDI in the container runtime; until then HAMi's node lock is used, and one Pod starts at a time"
         return doubtful(f"without CDI: {named(locked)}", fix)
-    return good(f"{len(modes)} Nodes find the owner of an allocation by CDI")
+    return answered(examined, DEVICE_PLUGIN, good(f"{len(modes)} Nodes find the owner of an allocation by CDI"))
 
 
 def allocations(examined: Examined) -> Answer:
@@ -145,6 +162,8 @@ def locks(examined: Examined) -> Answer:
     if old:
         fix = f"kubectl annotate node {old[0]} {keys.NODE_LOCK}-"
         return doubtful(f"node locks older than 5 minutes, or unreadable, on {named(old)}", fix)
+    if not examined.cluster.nodes:
+        return unknown("no Node can be read", _NODES_FIX)
     return good("no node lock is older than 5 minutes")
 
 
@@ -164,10 +183,8 @@ def enforcement(examined: Examined) -> Answer:
     unread = sorted({service.node for service, _, value in refused if value})
     if unread:
         return doubtful(f"regions of containers cannot be read on {named(unread)}", "the monitor's log names them")
-    if not active:
-        return unknown("no monitor answers")
     blind = sorted(service.node for service, _, value in active if not value)
     if blind:
         fix = "set monitor.watchdog.enabled=true in the chart's values"
         return doubtful(f"nobody compares processes with grants on {named(blind)}", fix)
-    return good(f"no container exceeds its share on {len(active)} Nodes")
+    return answered(examined, MONITOR, good(f"no container exceeds its share on {len(active)} Nodes"))

@@ -32,7 +32,7 @@ def doubtful(found: str, fix: str) -> Answer:
     return Health.DOUBTFUL, found, fix
 
 
-def unknown(found: str, fix: str = "") -> Answer:
+def unknown(found: str, fix: str) -> Answer:
     """Return the answer of a check that could not be made."""
     return Health.UNKNOWN, found, fix
 
@@ -40,6 +40,25 @@ def unknown(found: str, fix: str = "") -> Answer:
 def of(examined: Examined, component: str) -> list[Service]:
     """Return the Pods of *component*."""
     return [service for service in examined.services if service.component == component]
+
+
+def answered(examined: Examined, component: str, otherwise: Answer) -> Answer:
+    """Return *otherwise* if every Pod of *component* has answered, else which have not."""
+    services = of(examined, component)
+    silent = [service for service in services if service.metrics is None]
+    if not services:
+        return bad(f"no Pod of {component} is there to ask", "the check `services` says how to get one")
+    if not silent:
+        return otherwise
+    first = silent[0]
+    what = f"{len(silent)} of {len(services)} Pods of {component} do not answer: {named([one.name for one in silent])}"
+    if all(service.is_forbidden for service in silent):
+        namespace = first.name.partition("/")[0]
+        return unknown(f"{what}: {first.why_silent}", f"ask for get on pods/proxy in namespace {namespace}")
+    fix = (
+        f"kubectl -n {first.name.replace('/', ' logs ')}; kubectl get node {first.node} says whether its Node is there"
+    )
+    return bad(f"{what} ({first.why_silent})", fix)
 
 
 def readings(services: Iterable[Service], metric: str) -> list[tuple[Service, Mapping[str, str], float]]:
