@@ -4,22 +4,22 @@
 
 import argparse
 import sys
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 
 from rich.console import Group, RenderableType
-from rich.live import Live
 from rich.text import Text
 
 from kubectl_hami.answer.narrow import Filter, narrowed
 from kubectl_hami.answer.state import state_of
 from kubectl_hami.answer.top import ORDERS, Row, device_rows, node_rows, ordered, pod_rows
 from kubectl_hami.commands.command_line import WELL, add_clusters, read_each, sources, warn
+from kubectl_hami.commands.watch import Rows, Watched, add_watch, watch
 from kubectl_hami.read.collect import collect
 from kubectl_hami.read.source import Source
 from kubectl_hami.show.form import written
-from kubectl_hami.show.table import Cell, WholeTable, console, mib, percent, put, safe, seconds, table
+from kubectl_hami.show.table import Cell, WholeTable, mib, percent, put, safe, seconds, table
 from kubectl_hami.values.cluster import ClusterState
 
 _ROWS: Final[dict[str, Callable[[ClusterState], Iterator[Row]]]] = {
@@ -29,8 +29,6 @@ _ROWS: Final[dict[str, Callable[[ClusterState], Iterator[Row]]]] = {
 }
 
 _OF: Final = f"{{{','.join(_ROWS)}}}"
-_LEAST_SECONDS: Final = 0.1
-_MOST_SECONDS: Final = 86_400.0
 _NAMES: Final = {
     "nodes": ("NODE", ">DEVICES"),
     "devices": ("NODE", ">#", "MODEL"),
@@ -55,46 +53,28 @@ def add(commands: Any) -> None:
     command.add_argument("--node", default="", help="only this Node")
     command.add_argument("--model", default="", help="only devices with this in their model")
     command.add_argument("--sort-by", choices=tuple(ORDERS), default="name", help="most first; default: name")
-    command.add_argument("-w", "--watch", action="store_true", help="read again until Ctrl-C")
-    command.add_argument("--interval", type=_seconds, default=2.0, metavar="SECONDS", help="of -w; default: 2")
+    add_watch(command, 2)
     command.add_argument("-o", "--output", choices=("table", "wide", "json", "yaml"), default="table")
     add_clusters(command)
-
-
-def _seconds(text: str) -> float:
-    """Return a span of at least a tenth of a second. argparse makes a sentence of the error."""
-    found = float(text)
-    if not _LEAST_SECONDS <= found <= _MOST_SECONDS:
-        raise ValueError(text)
-    return found
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the command."""
     found = sources(options)
-    if not options.watch:
-        problems: list[str] = []
-        show(look(found, options, problems), options)
-        warn(problems)
-        return WELL
-    screen = console()
-    if options.output in {"json", "yaml"} or not screen.is_terminal:
-        while True:
-            show(look(found, options), options)
-            sys.stdout.flush()
-            time.sleep(options.interval)
-    with Live(console=screen, screen=True, auto_refresh=False, vertical_overflow="crop") as live:
-        while True:
-            live.update(drawn(look(found, options), options, screen.width), refresh=True)
-            time.sleep(options.interval)
+    if options.watch:
+        read, show_all = partial(look, found, options), partial(show, options=options)
+        watch(Watched(read, show_all, lambda states, width: screen_rows(states, options, width)), options)
+    problems: list[str] = []
+    show(look(found, options, problems), options)
+    warn(problems)
+    return WELL
 
 
-def look(found: Sequence[Source], options: argparse.Namespace, problems: list[str] | None = None) -> list[ClusterState]:
+def look(found: Sequence[Source], options: argparse.Namespace, problems: list[str]) -> list[ClusterState]:
     """Return the state of each cluster, of what *options* ask for; add to *problems* what could not be read."""
     wanted = Filter(options.namespace, options.node, options.model)
-    said: list[str] = [] if problems is None else problems
-    states = read_each(found, lambda source: state_of(collect(source, options.namespace)), said)
-    said.extend(problem for state in states for problem in state.problems)
+    states = read_each(found, lambda source: state_of(collect(source, options.namespace)), problems)
+    problems.extend(problem for state in states for problem in state.problems)
     return [narrowed(state, wanted) for state in states]
 
 
@@ -103,19 +83,24 @@ def show(states: Sequence[ClusterState], options: argparse.Namespace) -> None:
     if options.output in {"json", "yaml"}:
         sys.stdout.write(written({"clusters": states}, options.output))
     elif any(state.nodes for state in states) or options.watch:
-        put(drawn(states, options))
+        is_wide, has_clusters = options.output == "wide", len(states) > 1
+        put(top_table(options.of, _rows(states, options), is_wide=is_wide, has_clusters=has_clusters))
     else:
         is_narrowed = options.namespace or options.node or options.model
         sys.stdout.write(f"no {options.of} match\n" if is_narrowed else "no Node offers devices\n")
 
 
-def drawn(states: Sequence[ClusterState], options: argparse.Namespace, width: int = 0) -> RenderableType:
-    """Return the table of *states*, for a screen of *width* columns unless that is 0."""
-    rows = [row for state in states for row in ordered(_ROWS[options.of](state), options.sort_by)]
-    is_wide, has_clusters = options.output == "wide", len(states) > 1
-    if width:
-        return top_screen(options.of, rows, width, is_wide=is_wide, has_clusters=has_clusters)
-    return top_table(options.of, rows, is_wide=is_wide, has_clusters=has_clusters)
+def screen_rows(states: Sequence[ClusterState], options: argparse.Namespace, width: int) -> Rows:
+    """Return the rows of *states* for a screen of *width* columns."""
+    rows, is_wide, has_clusters = _rows(states, options), options.output == "wide", len(states) > 1
+    return Rows(
+        len(rows),
+        lambda count: top_screen(options.of, rows[:count], width, is_wide=is_wide, has_clusters=has_clusters),
+    )
+
+
+def _rows(states: Sequence[ClusterState], options: argparse.Namespace) -> list[Row]:
+    return [row for state in states for row in ordered(_ROWS[options.of](state), options.sort_by)]
 
 
 def top_screen(
