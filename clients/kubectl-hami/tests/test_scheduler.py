@@ -6,12 +6,15 @@ from threading import Event
 
 import pytest
 
+from kubectl_hami.answer.state import state_of
 from kubectl_hami.answer.waits import Remedy, remedies
+from kubectl_hami.commands.waiting import waiting_table
 from kubectl_hami.read import scheduler
 from kubectl_hami.read.scheduler import explanation, schedulers
 from kubectl_hami.read.source import Endpoint, ReadError
 from kubectl_hami.show.table import seconds
 
+from .builders import a_cluster, a_pod, a_refusal
 from .fakes import FakeSource, a_service
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/hami/leases"
@@ -105,7 +108,34 @@ def test_refused_pod_has_its_cause_and_its_changes() -> None:
 
 def test_pod_that_fits_by_now_has_its_node() -> None:
     """It will be scheduled."""
-    assert Remedy("", (), "n1") == remedies({"verdict": "fits", "summary": "fits", "node": "n1", "changes": []})
+    assert Remedy("", (), "n1", "fits") == remedies({"verdict": "fits", "summary": "fits", "node": "n1", "changes": []})
+
+
+def row_of(report: dict[str, object]) -> dict[str, str]:
+    """Return the row of a Pod that waits, of which the scheduler says *report*, by the heads of its columns."""
+    old = a_refusal(message="0 of 1 nodes: 1 lacks 3000 MiB; asked: 1 NVIDIA device")
+    state = state_of(a_cluster(pods=(a_pod(),), refusals=(old,)))
+    found = waiting_table([state], [{("default", "p"): remedies(report)}])
+    return {str(column.header): str(next(iter(column.cells))) for column in found.columns}
+
+
+@pytest.mark.parametrize("verdict", ["gated", "other-scheduler"])
+def test_pod_that_no_scheduler_asks_about_never_fits_now(verdict: str) -> None:
+    """Whatever devices are free; the cause is what keeps the scheduler from asking."""
+    row = row_of({"verdict": verdict, "summary": "it is held", "node": None, "changes": [], "kubeScheduler": "Blocked"})
+
+    assert ("it is held", "-") == (row["CAUSE"], row["IT WOULD FIT"])
+
+
+def test_pod_that_fits_as_far_as_is_judged_says_what_is_not() -> None:
+    """With kube-scheduler's own words for cause, not those of an older Event."""
+    report = {"verdict": "fits", "summary": "fits", "node": "n1", "changes": [], "notJudged": ["pod anti-affinity"]}
+    words = "0/1 nodes are available: 1 node(s) didn't match pod anti-affinity rules."
+
+    row = row_of({**report, "kubeScheduler": words})
+
+    assert words == row["CAUSE"]
+    assert "now, on node n1, unless kube-scheduler objects (pod anti-affinity)" == row["IT WOULD FIT"]
 
 
 @pytest.mark.parametrize(("amount", "text"), [(None, "-"), (0.0, "0s"), (61, "1m1s"), (3600, "1h"), (90061, "1d1h")])

@@ -6,7 +6,7 @@ the candidates, and what it reserves fits.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -64,7 +64,16 @@ def seeds() -> Iterator[bytes]:
     victims = {"n1": {"Pods": [{"UID": "u"}], "NumPDBViolations": 1}}
     yield orjson.dumps({"Pod": pod, "NodeNameToMetaVictims": victims})
     yield orjson.dumps({"Pod": pod, "NodeNameToVictims": {"n1": {"Pods": [pod], "NumPDBViolations": 0}}})
-    yield orjson.dumps([pod, pod])
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]
+    spec = {
+        **pod["spec"],
+        "affinity": {"nodeAffinity": {required: {"nodeSelectorTerms": terms}}, "podAffinity": {required: [{}]}},
+        "tolerations": [{"key": "key", "operator": "Gt", "value": "5", "effect": "NoSchedule"}],
+        "schedulingGates": [{"name": "gate"}],
+        "overhead": {"cpu": "1"},
+    }
+    yield orjson.dumps([pod, {**pod, "spec": spec}])
 
 
 async def _check(data: bytes) -> None:
@@ -113,7 +122,10 @@ async def _bind(context: Context, data: bytes) -> bytes:
 
 async def _simulate(context: Context, data: bytes) -> bytes:
     pods = read_pods(data)
-    explainer = Explainer(lambda: context.cluster, context.api.read_pod, lambda _uid: None, Policies(), lambda: None)
+    api: Any = context.api
+    explainer = Explainer(
+        lambda: context.cluster, api.read_pod, api.collection, lambda _uid: None, Policies(), lambda: None
+    )
     try:
         return orjson.dumps(shape(await explainer.simulate(pods)))
     except DecodeError as error:
@@ -125,6 +137,12 @@ class _Api:
 
     async def read_pod(self, _namespace: str, _name: str) -> Any:
         return orjson.loads(orjson.dumps(_pod(_nvidia())))
+
+    async def collection(self, kind: str) -> AsyncIterator[list[Any]]:
+        """Yield a Node that most Pods do not fit, or the Pod."""
+        taint = {"key": "key", "value": "value", "effect": "NoSchedule"}
+        node = {"metadata": {"name": "n1"}, "spec": {"taints": [taint]}, "status": {"allocatable": {"pods": "9"}}}
+        yield [node] if kind == "nodes" else [await self.read_pod("", "")]
 
     async def read_lock(self, _node: str, _key: str) -> LockReading:
         return LockReading(None, "1")

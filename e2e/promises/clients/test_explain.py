@@ -6,6 +6,7 @@ import asyncio
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,6 +54,52 @@ async def test_explain_has_the_words_of_the_schedulers_own_command(cluster: Embe
 
     assert (await own.communicate())[0].decode() == answer.output
     assert (1, "") == (answer.code, answer.errors)
+
+
+@pytest.mark.parametrize(
+    ("spec", "verdict", "words"),
+    [
+        pytest.param(
+            {"nodeSelector": {"pool": "nowhere"}}, "refused", "lacks the label pool=nowhere", id="nodeSelector"
+        ),
+        pytest.param({"schedulerName": "volcano"}, "other-scheduler", "is for the scheduler volcano", id="scheduler"),
+        pytest.param({"schedulingGates": [{"name": "example.com/wait"}]}, "gated", "example.com/wait", id="gate"),
+    ],
+)
+async def test_pod_about_which_nobody_asks_the_scheduler_never_fits_now(
+    cluster: Cluster, spec: dict[str, Any], verdict: str, words: str
+) -> None:
+    """Its devices are free, and the extender's silence means nothing: who rules it out is said."""
+    await cluster.create(a_pod("held", gpu=1, gpumem=1000, spec=spec))
+
+    async def is_judged() -> bool:
+        pod = await cluster.api.get(f"/api/v1/namespaces/{cluster.namespace}/pods/held")
+        return bool(pod["status"].get("conditions")) or verdict == "other-scheduler"
+
+    await eventually(is_judged, "kube-scheduler or the API server says why it waits")
+    explained = await asked(cluster, "explain", "held", "-n", cluster.namespace, "-o", "json")
+    waiting = await asked(cluster, "waiting", "-n", cluster.namespace)
+    page = await asked(cluster, "explain", "held", "-n", cluster.namespace)
+
+    report = json.loads(explained.output)
+    assert (1, verdict, None) == (explained.code, report["verdict"], report["node"])
+    assert words in page.output
+    assert "now, on node" not in waiting.output
+    assert "held" in waiting.output
+    if verdict == "refused":
+        assert "didn't match Pod's node affinity/selector" in report["kubeScheduler"]
+
+
+async def test_processors_that_no_node_has_are_told_before_the_pod_exists(cluster: Cluster) -> None:
+    """`simulate` judges what kube-scheduler judges first."""
+    pod = a_pod("large", gpu=1, gpumem=1000)
+    pod["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "1000"}
+
+    answer = await asked(cluster, "simulate", "-f", "-", stdin=json.dumps(pod).encode())
+
+    assert "kube-scheduler rules out" in answer.output
+    assert "lacks 1000 cpu" in answer.output
+    assert 1 == answer.code
 
 
 async def test_simulate_says_what_a_manifest_would_get(cluster: Cluster) -> None:

@@ -37,7 +37,7 @@ from hami_scheduler.serve.kube.api import objects
 from hami_scheduler.values.policies import Policies
 from hami_scheduler.values.vendor import VendorRules
 from hamicommon.cli.ending import exit_code
-from hamicommon.cli.explanation import page
+from hamicommon.cli.explanation import is_well, page
 from hamicommon.cli.manifests import documents, pods_of, read_text, with_namespace
 from hamicommon.config.device_config import ConfigError, load_device_config
 from hamicommon.errors import HamiError
@@ -79,11 +79,11 @@ def _explain(options: argparse.Namespace) -> int:
             question = Question(pod, vendors, policies)
         except DecodeError as error:
             raise CommandError(f"Pod {options.namespace}/{name}, hami.io/device-scoring-weights: {error}") from error
-        report = shape(finish(explain(question, saved.cluster(vendors).view)))
+        report = shape(finish(explain(question, saved.cluster(vendors).view, saved.kube_view())))
     else:
         report = _ask(options.server, f"/explain/{quote(options.namespace)}/{quote(name)}")
     _show([report], options)
-    return FITS_NOT if report["verdict"] == "refused" else FITS
+    return FITS if is_well(report) else FITS_NOT
 
 
 def _simulate(options: argparse.Namespace) -> int:
@@ -98,11 +98,11 @@ def _simulate(options: argparse.Namespace) -> int:
             questions = as_new(pods, vendors, policies)
         except DecodeError as error:
             raise CommandError(f"hami.io/device-scoring-weights: {error}") from error
-        reports = shape(finish(simulate(questions, cluster.view)))
+        reports = shape(finish(simulate(questions, cluster.view, saved.kube_view())))
     else:
         reports = _ask(options.server, "/simulate", orjson.dumps(pods))
     _show(reports, options)
-    return FITS_NOT if any(report["verdict"] == "refused" for report in reports) else FITS
+    return FITS if all(map(is_well, reports)) else FITS_NOT
 
 
 def _snapshot(options: argparse.Namespace) -> int:
@@ -111,10 +111,9 @@ def _snapshot(options: argparse.Namespace) -> int:
         settings = {DEVICE_CONFIG_KEY: read_text(options.device_config_file)[0], **_policy_settings(options)}
     else:
         settings = {**_ask(options.server, "/settings"), **_policy_settings(options)}
-    vendors = vendor_rules(_device_config(settings[DEVICE_CONFIG_KEY], "the device config"))
-    resources = frozenset(name for rules in vendors for name in rules.vendor.resource_names)
+    _device_config(settings[DEVICE_CONFIG_KEY], "the device config")
     found = asyncio.run(_objects(options.kubeconfig))
-    sys.stdout.buffer.write(orjson.dumps(listed((pruned(item, resources) for item in found), settings)) + b"\n")
+    sys.stdout.buffer.write(orjson.dumps(listed(map(pruned, found), settings)) + b"\n")
     return FITS
 
 

@@ -24,7 +24,7 @@ from hami_scheduler import __version__, cli
 from hami_scheduler.bind.fences import Marks
 from hami_scheduler.bind.locking import NodeLocks
 from hami_scheduler.config import DEVICE_SERIES_LIMIT, NAME, Config, left_out, read_config
-from hami_scheduler.explain.offline import DEVICE_CONFIG_KEY, DEVICE_POLICY_KEY, NODE_POLICY_KEY
+from hami_scheduler.explain.offline import DEVICE_CONFIG_KEY, DEVICE_POLICY_KEY, NODE_POLICY_KEY, SCHEDULER_NAME_KEY
 from hami_scheduler.serve.background import periodic
 from hami_scheduler.serve.background.cluster_feed import ClusterFeed
 from hami_scheduler.serve.background.node_resources import NodeResources
@@ -182,9 +182,11 @@ class Service:
         return Explainer(
             lambda: self.feed.cluster,
             self.api.read_pod,
+            self.api.collection,
             self.context.wakeups.candidates,
             self.config.policies,
             self.takeover.blocked,
+            self.config.scheduler_name,
             lambda: left_out(self.config, self._devices.config),
         )
 
@@ -206,6 +208,7 @@ class Service:
             DEVICE_CONFIG_KEY: self._devices.text,
             NODE_POLICY_KEY: policies.node,
             DEVICE_POLICY_KEY: policies.device,
+            SCHEDULER_NAME_KEY: self.config.scheduler_name,
         }
 
     def _report(self, kind: str, name: str, problem: Problem) -> None:

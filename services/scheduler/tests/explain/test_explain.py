@@ -28,6 +28,7 @@ from ..support.builders import (
     a_pod,
     a_request,
     a_share,
+    only_devices,
     vendors,
 )
 from ..support.hypothesis_profiles import profile
@@ -36,8 +37,8 @@ A100 = a_device("GPU-a", memory_mib=40000, type="NVIDIA A100")
 
 
 def asked(cluster: Cluster, pod: Object) -> Report:
-    """Return the report of *pod*."""
-    return finish(explain(Question(pod, cluster.vendors, Policies()), cluster.view))
+    """Return the report of *pod*, for which kube-scheduler rules out no Node."""
+    return finish(explain(Question(pod, cluster.vendors, Policies()), cluster.view, only_devices(cluster)))
 
 
 def whats(report: Report) -> list[str]:
@@ -320,7 +321,7 @@ def test_simulated_pods_take_room_from_each_other_and_from_nobody_else() -> None
         [a_pod("same", a_container(gpu=1, gpumem=8000), uid="u", node="n9")] * 3, cluster.vendors, Policies()
     )
 
-    reports = finish(simulate(questions, cluster.view))
+    reports = finish(simulate(questions, cluster.view, only_devices(cluster)))
 
     assert ["fits", "fits", "refused"] == [report.verdict for report in reports]
     assert "best has 384" in reports[2].summary
@@ -428,10 +429,9 @@ def test_snapshot_decides_as_the_cluster_does() -> None:
     cluster_of_all = a_cluster(a_node("n1", a_device()))
     bound = a_pod("b", node="n1", allocated="GPU-a,NVIDIA,9000,0:;", phase="Running")
     cluster_of_all.put_pod(bound)
-    resources = frozenset(name for rules in vendors() for name in rules.vendor.resource_names)
     saved = Saved()
     for found in ({**a_node("n1", a_device()), "kind": "Node"}, {**bound, "kind": "Pod"}, QUOTA):
-        saved.add({"kind": "List", "items": [pruned(found, resources)]}, "file")
+        saved.add({"kind": "List", "items": [pruned(found)]}, "file")
     cluster = saved.cluster(vendors())
 
     cluster_of_all.quotas.put(QUOTA)
@@ -446,7 +446,7 @@ def test_pruned_objects_tell_no_secrets() -> None:
     pod["spec"]["volumes"] = [{"name": "secret"}]
     pod["status"]["initContainerStatuses"] = [{"name": "i"}]
 
-    kept = pruned({**pod, "kind": "Pod"}, frozenset({"nvidia.com/gpu"}))
+    kept = pruned({**pod, "kind": "Pod"})
 
     assert "secret" not in json.dumps(kept)
     assert {"nvidia.com/gpu": "1"} == kept["spec"]["containers"][0]["resources"]["limits"]

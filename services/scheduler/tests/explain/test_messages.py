@@ -251,7 +251,7 @@ def test_rare_causes_are_counted_together() -> None:
     cluster = a_cluster()
     request = a_request()
 
-    assert summary(request, misfits, Facts(request, cluster.ledger, {})).endswith("3 for other reasons")
+    assert summary(misfits, Facts(request, cluster.ledger, {})).endswith("3 for other reasons")
 
 
 def test_choice_names_containers_devices_and_amounts() -> None:
@@ -444,7 +444,7 @@ def of_two_vendors(
     request, view = a_request(a_pod("p", container)), cluster.view
     misfit = filter_nodes(request, ["n1"], view).refusal.misfits["n1"]
     facts = Facts(request, view.ledger, view.allowances(request))
-    return summary(request, {"n1": misfit}, facts), node_sentence("n1", misfit, facts), misfit.text
+    return summary({"n1": misfit}, facts), node_sentence("n1", misfit, facts), misfit.text
 
 
 TWO = {

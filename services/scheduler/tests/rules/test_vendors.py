@@ -35,7 +35,7 @@ from hamicommon.config.device_config import load_device_config
 from hamicommon.model import Device, Request, Share
 from hamicommon.vendors import descriptions
 
-from ..support.builders import VECTORS, a_cluster, vendors
+from ..support.builders import VECTORS, a_cluster, only_devices, vendors
 from ..support.hypothesis_profiles import profile
 
 VENDOR_RULES = {rules.key: rules for rules in vendors()}
@@ -309,7 +309,7 @@ def test_policy_of_a_simulated_pod_counts_for_those_after_it() -> None:
     cluster = a_cluster(one_sgpu())
     pods = [asking_for_sgpu("a", "burst-share"), asking_for_sgpu("b", "best-effort")]
 
-    first, second = finish(simulate(as_new(pods, cluster.vendors, Policies()), cluster.view))
+    first, second = finish(simulate(as_new(pods, cluster.vendors, Policies()), cluster.view, only_devices(cluster)))
 
     assert ("fits", "refused") == (first.verdict, second.verdict)
     assert ["1/1 CardQosPolicyMismatch"] == [node.code for node in second.nodes]

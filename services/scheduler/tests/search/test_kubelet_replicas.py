@@ -24,7 +24,18 @@ from hami_scheduler.values.reasons import Misfit, Reason
 from hami_scheduler.values.rejection import REJECTION_SECONDS
 from hamicommon.model import Object
 
-from ..support.builders import a_cluster, a_container, a_device, a_grant, a_node, a_pod, a_request, a_share, promise_of
+from ..support.builders import (
+    a_cluster,
+    a_container,
+    a_device,
+    a_grant,
+    a_node,
+    a_pod,
+    a_request,
+    a_share,
+    only_devices,
+    promise_of,
+)
 
 GPU = "nvidia.com/gpu"
 
@@ -161,7 +172,7 @@ def test_refusal_is_hamis_code_for_too_few_devices_and_says_what_is_left() -> No
 def test_explain_names_nodes_whose_plugin_does_not_run() -> None:
     """They list devices, so people look for them there."""
     cluster = a_cluster(a_node("n1", a_device("GPU-a"), replicas=0))
-    report = finish(explain(Question(asking(1), cluster.vendors, Policies()), cluster.view))
+    report = finish(explain(Question(asking(1), cluster.vendors, Policies()), cluster.view, only_devices(cluster)))
 
     [node] = report.nodes
     assert "node unregistered" == node.code

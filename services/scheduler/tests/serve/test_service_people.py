@@ -47,7 +47,45 @@ async def test_report_of_a_waiting_pod_names_the_nodes_left_out(scheduler: Runni
     _, text = await scheduler.get(f"{scheduler.explain_url}/explain/default/big")
 
     assert "refused" == json.loads(text)["verdict"]
-    assert "last asked about 1 nodes; its own filters (taints, selectors, CPU, memory) left out locked" in text
+    assert "last asked about 1 nodes; its own filters left out locked" in text
+
+
+async def test_live_scheduler_reads_what_kube_scheduler_judges_by(
+    scheduler: Running, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From the API server, when somebody asks; the answer names who rules out each Node."""
+    api = scheduler.api
+    for name in ("exact", "locked"):
+        node = api.objects["nodes"][name]
+        node["status"]["allocatable"] |= {"cpu": "8", "pods": "1" if name == "exact" else "9"}
+        api.put("nodes", node)
+    busy = {"name": "busy", "resources": {"requests": {"cpu": "5"}}}
+    api.put("pods", a_pod("busy", busy, node="locked"))
+    api.put("pods", a_pod("other", a_container(), node="exact"))
+    wants = a_container(gpu=1)
+    wants["resources"]["requests"] = {"cpu": "4"}
+    api.put("pods", a_pod("wants", wants))
+
+    assert FITS_NOT == await asked("explain", "wants", "--server", scheduler.explain_url)
+
+    out = " ".join(capsys.readouterr().out.split())
+    assert "0 of 2 nodes: kube-scheduler rules out 2: 1 lacks 4 cpu (best has 3), 1 has no place for another Pod" in out
+    assert "exact kube-scheduler: has no place for another Pod (1 of 1); its devices would take it" in out
+    assert [] == api.writes
+
+
+async def test_live_scheduler_that_cannot_read_the_nodes_judges_devices_alone_and_says_so(
+    scheduler: Running, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The answer is not thrown away, and is no more than it is; the next question tries again."""
+    scheduler.api.fail("/api/v1/nodes", 503)
+
+    assert FITS == await asked("explain", "p", "--server", scheduler.explain_url)
+    out = " ".join(capsys.readouterr().out.split())
+    assert "note: only devices were judged, not kube-scheduler's part" in out
+    assert "Nodes and Pods could not be read" in out
+    await asked("explain", "p", "--server", scheduler.explain_url)
+    assert "could not be read" not in capsys.readouterr().out
 
 
 async def test_live_scheduler_simulates_pods(
@@ -87,12 +125,15 @@ async def test_question_that_cannot_be_answered_says_why(
     odd = scheduler.api.put("pods", a_pod("odd", annotations=weights))
     manifest = tmp_path / "odd.json"
     manifest.write_text(json.dumps({**odd, "kind": "Pod"}))
+    selector = tmp_path / "selector.json"
+    selector.write_text(json.dumps({**odd, "kind": "Pod", "spec": {**odd["spec"], "nodeSelector": ["x"]}}))
     scheduler.api.fail("/pods/p", 500)
     for arguments, text in (
         (("explain", "none"), "there is no Pod default/none"),
         (("explain", "p"), "Pod default/p could not be read"),
         (("explain", "odd"), "Pod default/odd, hami.io/device-scoring-weights"),
         (("simulate", "-f", str(manifest)), "hami.io/device-scoring-weights"),
+        (("simulate", "-f", str(selector)), "Pod.spec.nodeSelector: must be an object, not list"),
     ):
         assert UNKNOWN == await asked(*arguments, "--server", scheduler.explain_url)
         assert text in capsys.readouterr().err

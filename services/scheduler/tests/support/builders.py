@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from hami_scheduler.explain.kube_filters import KubeView
 from hami_scheduler.rules.vendors import vendor_rules
 from hami_scheduler.state.cluster import Cluster
 from hami_scheduler.state.ledger import Ledger
@@ -169,6 +170,11 @@ def a_cluster(*nodes: Object, config: str = "default") -> Cluster:
     cluster = Cluster(vendors(config), lambda _kind, _name, _problem: None)
     cluster.replace_nodes(list(nodes))
     return cluster
+
+
+def only_devices(cluster: Cluster) -> KubeView:
+    """Return what a kube-scheduler sees that rules out no Node of *cluster*."""
+    return KubeView(dict.fromkeys((*cluster.ledger.names, *cluster.ledger.silent)))
 
 
 def promise_of(ledger: Ledger, node: str, uuid: str) -> Amounts:

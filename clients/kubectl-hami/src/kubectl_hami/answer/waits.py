@@ -24,11 +24,17 @@ class Remedy:
     """The scheduler's answer about one waiting Pod."""
 
     cause: str
-    """Why no Node takes it now; empty if one does."""
+    """Why no Node takes it now, or why no scheduler tries; empty if a Node does."""
     changes: tuple[str, ...]
     """Changes after which it would fit, each alone or one pair, cheapest first: `with ... (node n1)`."""
     node: str
     """The Node that it would get now; empty if none."""
+    verdict: str = "refused"
+    """The verdict of the scheduler's report."""
+    kube_scheduler: str = ""
+    """What kube-scheduler last wrote on the Pod; empty if it has not."""
+    not_judged: tuple[str, ...] = ()
+    """What only kube-scheduler judges of the Pod."""
 
 
 def waiting(pods: Iterable[Object], refusals: Iterable[Object], now: datetime) -> tuple[Waiting, ...]:
@@ -40,12 +46,14 @@ def waiting(pods: Iterable[Object], refusals: Iterable[Object], now: datetime) -
 
 def remedies(report: Mapping[str, Any]) -> Remedy:
     """Return what *report* says: its cause, its changes, or the Node that fits by now."""
-    is_refused = report.get("verdict") == "refused"
     changes = report.get("changes") or ()
     return Remedy(
-        cause=str(report.get("summary") or "") if is_refused else "",
+        cause="" if report.get("node") else str(report.get("summary") or ""),
         changes=tuple(f"{change.get('what')} (node {change.get('node')})" for change in changes),
         node=str(report.get("node") or ""),
+        verdict=str(report.get("verdict") or ""),
+        kube_scheduler=str(report.get("kubeScheduler") or ""),
+        not_judged=tuple(map(str, report.get("notJudged") or ())),
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from hamicommon.cli.explanation import page
+from hamicommon.cli.explanation import is_well, page
 from hamicommon.cli.manifests import documents, pods_of, read_text, with_namespace
 from kubectl_hami.commands.command_line import BAD, WELL, UsageError, add_clusters, namespace_of, one_source
 from kubectl_hami.read.archive import Archive
@@ -126,7 +126,7 @@ def _show(reports: Sequence[dict[str, Any]], options: argparse.Namespace, *, is_
     """Print *reports*, and return the exit code."""
     text = report_text(reports, options.output, console(), is_whole=options.all, is_list=is_list)
     sys.stdout.write(text)
-    return BAD if any(report.get("verdict") == "refused" for report in reports) else WELL
+    return WELL if all(map(is_well, reports)) else BAD
 
 
 def report_text(

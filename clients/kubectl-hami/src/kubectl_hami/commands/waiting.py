@@ -98,7 +98,7 @@ def waiting_table(states: Sequence[ClusterState], helped: Sequence[Helped], *, i
                     one.pod,
                     seconds((state.taken_at - one.since).total_seconds()),
                     *((one.asks,) if is_wide else ()),
-                    remedy.cause if remedy and remedy.cause else one.cause or "the scheduler has not said",
+                    (remedy and (remedy.cause or remedy.kube_scheduler)) or one.cause or "the scheduler has not said",
                     _help(remedy),
                 )
             )
@@ -107,10 +107,11 @@ def waiting_table(states: Sequence[ClusterState], helped: Sequence[Helped], *, i
 
 
 def _help(remedy: Remedy | None) -> str:
-    if remedy is None:
+    if remedy is None or remedy.verdict not in {"fits", "reserved", "bound", "refused"}:
         return "-"
     if remedy.node:
-        return f"now, on node {remedy.node}"
+        limit = f", unless kube-scheduler objects ({', '.join(remedy.not_judged)})" if remedy.not_judged else ""
+        return f"now, on node {remedy.node}{limit}"
     if not remedy.changes:
         return "by no change that was found"
     more = f", or by {len(remedy.changes) - 1} other changes" if len(remedy.changes) > 1 else ""

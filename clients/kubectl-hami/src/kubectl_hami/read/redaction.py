@@ -78,6 +78,7 @@ def scrubbed(text: str) -> str:
 def _pod(pod: Object) -> dict[str, Any]:
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     kept = _picked(spec, ("nodeName", "schedulerName", "priority", "hostNetwork", "hostPID", "runtimeClassName"))
+    kept |= _picked(spec, ("resources", "overhead"))
     for part in ("initContainers", "containers"):
         if spec.get(part):
             kept[part] = [_container(container) for container in spec[part]]

@@ -18,6 +18,8 @@ _LEAST_COLUMNS = 24
 """Least width of the last column."""
 _BOLD, _DIM, _GREEN, _RED, _PLAIN = "\033[1m", "\033[2m", "\033[32m", "\033[31m", "\033[0m"
 _VERDICTS = {"bound": _GREEN, "reserved": _GREEN, "fits": _GREEN, "refused": _RED}
+_WELL = frozenset(("bound", "reserved", "fits", "nothing-asked", "ended"))
+"""The verdicts about a Pod that has or would get a Node, or needs none of this scheduler."""
 _OFFERED = ("devices", "memoryMib", "corePercent")
 _FREE = ("freeDevices", "freeMemoryMib", "freeCorePercent")
 _SHARES = re.compile(r"\d+/\d+ ")
@@ -25,6 +27,11 @@ _SHARES = re.compile(r"\d+/\d+ ")
 Shape = Mapping[str, Any]
 Rows = Sequence[Sequence[str]]
 Paint = Callable[[str, str], str]
+
+
+def is_well(report: Shape) -> bool:
+    """Return whether the Pod of the JSON shape *report* has or would get a Node, or needs none of this scheduler."""
+    return report.get("verdict") in _WELL
 
 
 def page(report: Shape, *, columns: int, is_coloured: bool, is_whole: bool = False) -> str:
@@ -44,8 +51,11 @@ def page(report: Shape, *, columns: int, is_coloured: bool, is_whole: bool = Fal
     )
     blocks += [table(heads, rows, columns=columns, paint=paint) for heads, rows in tables if rows]
     if report["verdict"] == "refused" and not report["changes"]:
-        blocks.append("No change or pair of changes was found after which it would fit.")
-    blocks += ["\n".join(_wrapped(f"note: {note}", columns)) for note in report["notes"]]
+        blocks.append(
+            "\n".join(_wrapped("No change of what it asks of devices was found after which it would fit.", columns))
+        )
+    notes = [*_kube_scheduler(report), *(f"note: {note}" for note in report["notes"])]
+    blocks += ["\n".join(_wrapped(note, columns)) for note in notes]
     return "\n\n".join(blocks) + "\n"
 
 
@@ -74,8 +84,19 @@ def _headline(report: Shape) -> str:
     if report["verdict"] == "refused":
         return f"{report['pod']} fits nowhere ({report['policy']})"
     if report["verdict"] == "fits":
-        return f"{report['pod']} fits node {report['node']} ({report['policy']})"
+        condition = ", if what is not judged here allows it" if report.get("notJudged") else ""
+        return f"{report['pod']} fits node {report['node']} ({report['policy']}){condition}"
     return str(report["summary"])
+
+
+def _kube_scheduler(report: Shape) -> list[str]:
+    """Return kube-scheduler's own words, and what only kube-scheduler judges; a scheduler before 0.3 has neither."""
+    found = []
+    if report.get("kubeScheduler"):
+        found.append(f"kube-scheduler says: {report['kubeScheduler']}")
+    if report.get("notJudged"):
+        found.append(f"not judged here, and the Pod uses it: {', '.join(report['notJudged'])}")
+    return found
 
 
 def _given(given: Shape) -> tuple[str, ...]:

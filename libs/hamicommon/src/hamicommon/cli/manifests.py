@@ -15,6 +15,8 @@ import yaml
 
 from hamicommon.errors import HamiError
 from hamicommon.model import Object
+from hamicommon.pod.shape import NEW_POD, check_shape
+from hamicommon.wire.errors import DecodeError
 
 
 class ManifestError(HamiError):
@@ -79,6 +81,10 @@ def _pod_of(document: Object, where: str) -> list[Object]:
         spec = document.get("spec")
         if not isinstance(spec, dict) or not isinstance(spec.get("containers"), list):
             raise ManifestError(f"{where}: Pod without spec.containers")
+        try:
+            check_shape(document, NEW_POD, "Pod")
+        except DecodeError as error:
+            raise ManifestError(f"{where}: {error}") from error
         return [document]
     spec = document.get("spec") or {}
     spec = (spec.get("jobTemplate") or {}).get("spec") or spec

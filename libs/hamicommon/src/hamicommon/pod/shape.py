@@ -21,11 +21,12 @@ class Each:
 
 AMOUNTS: Final = Each((str, int, float))
 METADATA: Final = {"name": str, "namespace": str, "uid": str, "annotations": Each(str), "labels": Each(str)}
+_RESOURCES: Final = {"limits": AMOUNTS, "requests": AMOUNTS}
 _CONTAINERS: Final = [
     {
         "name": str,
         "restartPolicy": str,
-        "resources": {"limits": AMOUNTS, "requests": AMOUNTS},
+        "resources": _RESOURCES,
         "env": [{"name": str, "value": str}],
         "securityContext": {"privileged": bool},
     }
@@ -42,6 +43,36 @@ POD: Final = {
     },
     "status": {"phase": str, "initContainerStatuses": _STATUSES, "containerStatuses": _STATUSES},
 }
+_NEW_CONTAINERS: Final = [{**_CONTAINERS[0], "ports": [{"hostPort": int}]}]
+_EXPRESSIONS: Final = [{"key": str, "operator": str, "values": [str]}]
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_OBJECTS: Final = [Each(object)]
+NEW_POD: Final = {
+    "metadata": METADATA,
+    "spec": {
+        **POD["spec"],
+        "initContainers": _NEW_CONTAINERS,
+        "containers": _NEW_CONTAINERS,
+        "resources": _RESOURCES,
+        "overhead": AMOUNTS,
+        "schedulerName": str,
+        "schedulingGates": [{"name": str}],
+        "nodeSelector": Each(str),
+        "affinity": {
+            "nodeAffinity": {
+                _REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": _EXPRESSIONS, "matchFields": _EXPRESSIONS}]}
+            },
+            "podAffinity": {_REQUIRED: _OBJECTS},
+            "podAntiAffinity": {_REQUIRED: _OBJECTS},
+        },
+        "tolerations": [{"key": str, "operator": str, "value": str, "effect": str}],
+        "topologySpreadConstraints": [{"whenUnsatisfiable": str}],
+        "volumes": _OBJECTS,
+        "resourceClaims": _OBJECTS,
+        "hostNetwork": bool,
+    },
+}
+"""A Pod that does not exist yet, with what kube-scheduler reads of it."""
 _KINDS: Final = {
     str: "a string",
     int: "a whole number",

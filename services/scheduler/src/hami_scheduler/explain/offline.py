@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from hami_scheduler.explain.kube_filters import KubeNodes, KubeView
 from hami_scheduler.state.cluster import Cluster
 from hami_scheduler.values.vendor import VendorRules
 from hamicommon.errors import HamiError
@@ -21,6 +22,17 @@ SETTINGS_NAME = "hami-scheduler-settings"
 """The ConfigMap with our settings in a snapshot."""
 NODE_POLICY_KEY = "node-scheduler-policy"
 DEVICE_POLICY_KEY = "gpu-scheduler-policy"
+SCHEDULER_NAME_KEY = "scheduler-name"
+_NODE_SPEC = ("unschedulable", "taints")
+_POD_SPEC = (
+    *("nodeName", "schedulingGroup", "priority", "schedulerName", "schedulingGates", "nodeSelector", "affinity"),
+    *("tolerations", "topologySpreadConstraints", "overhead", "resources", "resourceClaims", "hostNetwork"),
+)
+"""What is kept of a Pod's spec, beside containers and the kinds of volumes."""
+_CONTAINER = ("name", "restartPolicy", "ports", "resources")
+_RESIZED = ("name", "resources", "allocatedResources")
+"""What is kept of the status of a container whose resources can change."""
+_CONDITIONS = frozenset(("Ready", "PodScheduled", "PodResizePending"))
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
@@ -76,12 +88,21 @@ class Saved:
         cluster.quotas.replace(self.quotas)
         return cluster
 
+    def kube_view(self) -> KubeView:
+        """Return what a kube-scheduler that sees these objects knows."""
+        nodes = KubeNodes(lambda _: True)
+        for node in self.nodes:
+            nodes.add_node(node)
+        for pod in self.pods:
+            nodes.add_pod(pod)
+        return KubeView(nodes.nodes, "", self.settings.get(SCHEDULER_NAME_KEY, ""))
 
-def pruned(found: Object, resources: frozenset[str]) -> Object:
+
+def pruned(found: Object) -> Object:
     """
-    Return the parts of a Node, Pod or ResourceQuota that decisions read, with amounts of *resources* only.
+    Return the parts of a Node, Pod or ResourceQuota that reports read.
 
-    The result is safe to share: no environment, no command, no image, no volume.
+    The result is safe to share: no environment, no command, no image, and of volumes only their kind.
     """
     metadata = found.get("metadata") or {}
     kept: Object = {
@@ -100,37 +121,37 @@ def pruned(found: Object, resources: frozenset[str]) -> Object:
         }
     spec, status = found.get("spec") or {}, found.get("status") or {}
     if found["kind"] == "ResourceQuota":
-        kept["spec"] = {key: spec[key] for key in ("hard", "scopes", "scopeSelector") if spec.get(key)}
+        kept["spec"] = _picked(spec, ("hard", "scopes", "scopeSelector"))
     elif found["kind"] == "Node":
-        kept["status"] = {part: _only(status.get(part) or {}, resources) for part in ("capacity", "allocatable")}
+        kept["spec"] = _picked(spec, _NODE_SPEC)
+        kept["status"] = {**_picked(status, ("capacity", "allocatable")), **_conditions(status)}
     else:
-        kept["spec"] = {
-            key: [_container(container, resources) for container in spec[key]]
-            for key in ("initContainers", "containers")
-            if spec.get(key)
-        }
-        kept["spec"] |= {key: spec[key] for key in ("nodeName", "schedulingGroup", "priority") if spec.get(key)}
-        kept["status"] = {"phase": status.get("phase")}
-        if status.get("initContainerStatuses"):
-            kept["status"]["initContainerStatuses"] = status["initContainerStatuses"]
+        kept["spec"] = _picked(spec, _POD_SPEC)
+        for part in ("initContainers", "containers"):
+            if spec.get(part):
+                kept["spec"][part] = [_picked(container, _CONTAINER) for container in spec[part]]
+        if spec.get("volumes"):
+            kept["spec"]["volumes"] = [{kind: {} for kind in one if kind != "name"} for one in spec["volumes"]]
+        kept["status"] = {**_picked(status, ("phase", "initContainerStatuses")), **_conditions(status)}
+        resized = [_picked(one, _RESIZED) for one in status.get("containerStatuses") or () if one.get("resources")]
+        if resized:
+            kept["status"]["containerStatuses"] = resized
     return kept
+
+
+def _conditions(status: Mapping[str, Any]) -> Object:
+    found = [one for one in status.get("conditions") or () if one.get("type") in _CONDITIONS]
+    return {"conditions": found} if found else {}
+
+
+def _picked(found: Mapping[str, Any], names: Iterable[str]) -> Object:
+    return {name: found[name] for name in names if found.get(name)}
 
 
 def listed(items: Iterable[Object], settings: Mapping[str, str]) -> Object:
     """Return the snapshot of *items*, a v1 List, with *settings* in a ConfigMap."""
     config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": SETTINGS_NAME}, "data": dict(settings)}
     return {"apiVersion": "v1", "kind": "List", "items": [config_map, *items]}
-
-
-def _container(container: Object, resources: frozenset[str]) -> Object:
-    kept = {key: container[key] for key in ("name", "restartPolicy") if container.get(key)}
-    amounts = container.get("resources") or {}
-    parts = {part: _only(amounts.get(part) or {}, resources) for part in ("limits", "requests")}
-    return {**kept, "resources": {part: found for part, found in parts.items() if found}}
-
-
-def _only(amounts: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:
-    return {name: amounts[name] for name in amounts if name in names}
 
 
 def _text(found: Mapping[str, Any], key: str) -> str:

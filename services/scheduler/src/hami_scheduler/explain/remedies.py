@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from hami_scheduler.explain.kube_filters import DEFAULT_SCHEDULER, KubePod
 from hami_scheduler.search.place_pod import place, try_node
 from hami_scheduler.search.placement import Placement
 from hami_scheduler.search.preempt import fewest_to_leave
@@ -76,6 +77,16 @@ class Question:
         object.__setattr__(self, "request", read_request(self.pod, self.vendors, self.policies))
 
     @property
+    def kube_pod(self) -> KubePod:
+        """What kube-scheduler reads of the Pod, read each time."""
+        return KubePod.of(self.pod)
+
+    @property
+    def device_resources(self) -> frozenset[str]:
+        """The resources that are judged with the devices, or left alone."""
+        return frozenset().union(*(rules.vendor.resource_set for rules in self.vendors), self.left_out)
+
+    @property
     def bound_to(self) -> str:
         """The Pod's Node, empty if it has none."""
         return str((self.pod.get("spec") or {}).get("nodeName") or "")
@@ -100,13 +111,17 @@ def as_new(
     policies: Policies,
     left_out: Mapping[str, str] | None = None,
 ) -> list[Question]:
-    """Return the questions of *pods* as if they did not exist yet."""
+    """Return the questions of *pods* as if they did not exist yet; the webhook sets the schedulerName of new Pods."""
     found = []
     for number, pod in enumerate(pods):
         metadata = {**(pod.get("metadata") or {}), "uid": f"simulated-{number}"}
         metadata.setdefault("name", metadata.get("generateName") or "unnamed")
+        metadata.pop("deletionTimestamp", None)
         spec = {key: value for key, value in (pod.get("spec") or {}).items() if key != "nodeName"}
-        found.append(Question({**pod, "metadata": metadata, "spec": spec}, vendors, policies, left_out or {}))
+        if spec.get("schedulerName") == DEFAULT_SCHEDULER:
+            del spec["schedulerName"]
+        new = {"kind": "Pod", "metadata": metadata, "spec": spec}
+        found.append(Question(new, vendors, policies, left_out or {}))
     return found
 
 

@@ -3,7 +3,8 @@ The report about one Pod: what it asks, what it gets, why each Node refuses, and
 
 The report is the same for a live scheduler and a snapshot, and is printed as JSON or by `hamicommon.cli.explanation`.
 It is computed in small steps with pauses, so that a live scheduler can do other work in between.
-Neighbours: `filter` decides, `wording` has the sentences, `remedies` finds the changes.
+Neighbours: `filter` decides, `kube_filters` judges kube-scheduler's part, `wording` has the sentences, `remedies`
+finds the changes.
 """
 
 import copy
@@ -11,9 +12,19 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, TypeVar
 
+from hami_scheduler.explain import kube_filters
 from hami_scheduler.explain.hints import amount_hints, policy_hints
+from hami_scheduler.explain.kube_filters import (
+    DEFAULT_SCHEDULER,
+    JUDGED,
+    KubeMisfit,
+    KubeView,
+    gates,
+    last_words,
+    not_judged,
+)
 from hami_scheduler.explain.remedies import Change, Question, changes
-from hami_scheduler.explain.wording import Facts, choice, describe, node_sentence, summary
+from hami_scheduler.explain.wording import Facts, causes, choice, describe, node_sentence, summary
 from hami_scheduler.search.filter import FilterResult, filter_nodes
 from hami_scheduler.search.place_pod import try_node
 from hami_scheduler.search.placement import Placement, grant_of
@@ -22,11 +33,16 @@ from hami_scheduler.state.view import ClusterView
 from hami_scheduler.values.reasons import Misfit
 from hami_scheduler.values.request import PodRequest
 from hamicommon.model import MigAllocation, PodShares
+from hamicommon.pod.containers import has_ended
 
 T = TypeVar("T")
 
+RuledOut = Mapping[str, tuple[KubeMisfit, ...]]
+"""Why kube-scheduler rules Nodes out, by name."""
+_JUDGED_OF_DEVICES = ("devices", "quotas of devices")
 _STEP_NODES = 50
 """Nodes between two pauses; some 5 ms."""
+_NODES_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +82,7 @@ class NodeReport:
     score: float | None
     """How full the Node is, 0 to 30 or more; None if the Pod does not fit."""
     code: str
-    """The `FailedNodes` text; empty if the Pod fits."""
+    """The `FailedNodes` text, kube-scheduler's own words if it rules the Node out; empty if the Pod fits."""
     why: str
     """One sentence with numbers."""
 
@@ -97,7 +113,10 @@ class Report:
     pod: str
     """`namespace/name`."""
     verdict: str
-    """`bound`, `reserved`, `fits`, `refused` or `nothing-asked`."""
+    """
+    `bound`, `reserved`, `fits`, `refused` or `nothing-asked`; `gated`, `other-scheduler` or `ended` if kube-scheduler
+    will not ask about the Pod.
+    """
     summary: str
     node: str | None
     policy: str
@@ -111,21 +130,33 @@ class Report:
     notes: tuple[str, ...] = ()
     supplies: tuple[Supply, ...] = ()
     """What the cluster offers of each vendor that a refused Pod asks."""
+    kube_scheduler: str = ""
+    """What kube-scheduler last wrote on the Pod about why it has no Node; empty if it has not."""
+    judged: tuple[str, ...] = ()
+    """What was judged of a Pod without a Node."""
+    not_judged: tuple[str, ...] = ()
+    """What kube-scheduler judges of the Pod beyond that, and may refuse it for."""
 
 
 Steps = Generator[None, None, Report]
 """Yields at each pause, then returns the report."""
 
 
-def explain(question: Question, view: ClusterView, *, notes: tuple[str, ...] = ()) -> Steps:
-    """Return the report of the Pod of *question* on *view*, which may change at each pause."""
+def explain(
+    question: Question, view: ClusterView, kube: KubeView, *, notes: tuple[str, ...] = (), was_asked: bool = False
+) -> Steps:
+    """
+    Return the report of the Pod of *question* on *view*, which may change at each pause.
+
+    *kube* is what kube-scheduler sees of the Nodes. *was_asked* says that it has asked this scheduler about the Pod.
+    """
     request = question.request
     name = f"{request.namespace}/{request.name}"
     grant = view.ledger.grant(request.uid) if request.uid else None
     if not request.asks_for_devices and grant is None:
         text = f"{name} asks for no device; kube-scheduler alone places it"
         base = _base(request, "nothing-asked", text, question.bound_to or None)
-        return replace(base, notes=(*notes, *amount_hints(question)))
+        return replace(base, notes=(*notes, *amount_hints(question)), kube_scheduler=last_words(question.pod))
     notes = (*notes, *policy_hints(question))
     if grant is not None:
         verdict, text = "bound", f"{name} is bound to node {grant.node}"
@@ -136,31 +167,115 @@ def explain(question: Question, view: ClusterView, *, notes: tuple[str, ...] = (
             gets=_given(request, grant.node, grant.shares, grant.mig, view.ledger),
             notes=(*notes, *_enforcement(grant.node, view.ledger)),
         )
-    notes = (*notes, *amount_hints(question))
+    if has_ended(question.pod):
+        text = f"{name} has ended ({question.pod['status']['phase']}), so it holds nothing"
+        return _base(request, "ended", text, question.bound_to or None)
+    report = yield from _unbound(question, view, kube)
+    report = replace(report, notes=(*notes, *amount_hints(question), *report.notes))
+    barrier = _barrier(question, kube, was_asked=was_asked)
+    if barrier is None:
+        return report
+    verdict, text = barrier
+    without = f"without that: {report.summary}"
+    return replace(report, verdict=verdict, summary=text, node=None, gets=(), notes=(*report.notes, without))
+
+
+def _unbound(question: Question, view: ClusterView, kube: KubeView) -> Steps:
+    """Return the report of a Pod that has no Node."""
+    request = question.request
     names = sorted({*view.ledger.names, *view.ledger.silent})
-    result = filter_nodes(request, names, view)
+    ruled_out = yield from ruled_out_by(kube, question, names)
+    candidates = [name for name in names if name not in ruled_out]
+    result = filter_nodes(request, candidates, view)
+    others = not_judged(question.pod, question.device_resources)
+    unknown = [name for name in names if name not in kube.nodes]
     if result.node is None or result.placement is None:
-        return replace((yield from _refused(question, result, view)), notes=notes)
-    others = yield from _others(request, names, result, view)
-    chosen = NodeReport(result.node, True, result.score, "", "chosen")
+        report = yield from _refused(question, result, view, ruled_out)
+    else:
+        chosen = NodeReport(result.node, True, result.score, "", "chosen")
+        told = yield from _others(question, candidates, result, view, ruled_out)
+        report = replace(
+            _base(request, "fits", choice(request, result), result.node),
+            gets=_given(request, result.node, result.placement.shares, result.placement.mig, view.ledger),
+            nodes=(chosen, *told),
+            notes=_enforcement(result.node, view.ledger),
+        )
     return replace(
-        _base(request, "fits", choice(request, result), result.node),
-        gets=_given(request, result.node, result.placement.shares, result.placement.mig, view.ledger),
-        nodes=(chosen, *others),
-        notes=(*notes, *_enforcement(result.node, view.ledger)),
+        report,
+        kube_scheduler=last_words(question.pod),
+        judged=(*_JUDGED_OF_DEVICES, *(JUDGED if len(unknown) < len(names) else ())),
+        not_judged=others,
+        notes=(*report.notes, *_only_devices(unknown, names, kube.why_unknown)),
     )
 
 
-def simulate(questions: Sequence[Question], view: ClusterView) -> Generator[None, None, tuple[Report, ...]]:
+def ruled_out_by(
+    kube: KubeView, question: Question, names: Iterable[str]
+) -> Generator[None, None, dict[str, tuple[KubeMisfit, ...]]]:
+    """Return the Nodes of *names* that kube-scheduler rules out for the Pod, and why."""
+    found: dict[str, tuple[KubeMisfit, ...]] = {}
+    pod = question.kube_pod
+    for number, name in enumerate(names, 1):
+        misfits = kube.misfits(pod, name)
+        if misfits:
+            found[name] = misfits
+        if number % _STEP_NODES == 0:
+            yield
+    return found
+
+
+def _barrier(question: Question, kube: KubeView, *, was_asked: bool) -> tuple[str, str] | None:
+    """Return verdict and sentence if kube-scheduler will not ask about the Pod, whatever Nodes there are."""
+    request, spec = question.request, question.pod.get("spec") or {}
+    name = f"{request.namespace}/{request.name}"
+    if (question.pod.get("metadata") or {}).get("deletionTimestamp"):
+        return "ended", f"{name} is being deleted, so no scheduler places it"
+    held = gates(question.pod)
+    if held:
+        return (
+            "gated",
+            f"{name} has scheduling gates, so no scheduler looks at it until they are removed: {', '.join(held)}",
+        )
+    theirs, ours = spec.get("schedulerName"), kube.scheduler_name
+    if theirs and ours and theirs != ours and not was_asked:
+        text = f"{name} is for the scheduler {theirs}, and this one is only asked about Pods of {ours}"
+        hint = "; the webhook, which changes schedulerName when a Pod is created, has left it as it was"
+        return "other-scheduler", text + (hint if theirs == DEFAULT_SCHEDULER else "")
+    return None
+
+
+def _only_devices(unknown: Sequence[str], names: Sequence[str], why: str) -> tuple[str, ...]:
+    """Return a note that only devices were judged on the Nodes *unknown* of *names*; none if there are none."""
+    if not unknown:
+        return ()
+    where = "" if len(unknown) == len(names) else f" on {listed(unknown)}"
+    reason = why or "their status does not say how many Pods they take"
+    return (f"only devices were judged{where}, not kube-scheduler's part (taints, selectors, CPU, memory): {reason}",)
+
+
+def listed(names: Sequence[str]) -> str:
+    """
+    Return the first of *names*, and how many more there are.
+
+    >>> listed(["a", "b", "c", "d", "e", "f"])
+    'a, b, c, d, e and 1 more'
+    """
+    more = f" and {len(names) - _NODES_NAMED} more" if len(names) > _NODES_NAMED else ""
+    return f"{', '.join(names[:_NODES_NAMED])}{more}"
+
+
+def simulate(
+    questions: Sequence[Question], view: ClusterView, kube: KubeView
+) -> Generator[None, None, tuple[Report, ...]]:
     """Return the report of each Pod as if they were created now, one after the other; *view* stays as it is."""
     if len(questions) > 1:
-        view = yield from _copied(view)
+        view, kube = (yield from _copied(view)), kube.copy()
     found = []
     for question in questions:
-        report = yield from explain(question, view)
+        report = yield from explain(question, view, kube)
         found.append(report)
         if report.verdict == "fits" and len(questions) > 1:
-            _count_placed(question.request, view)
+            yield from _count_placed(question, view, kube)
     return tuple(found)
 
 
@@ -189,15 +304,16 @@ def _copied(view: ClusterView) -> Generator[None, None, ClusterView]:
     return ClusterView(ledger, copy.deepcopy(view.quotas))
 
 
-def _count_placed(request: PodRequest, view: ClusterView) -> None:
-    """Count what *request* gets, for the Pods after it."""
-    names = [entry.inventory.name for entry in view.ledger.nodes()]
-    result = filter_nodes(request, names, view)
-    entry = view.ledger.node(result.node) if result.node is not None else None
-    if entry is not None and result.placement is not None:
-        grant = grant_of(request, entry.inventory, result.placement, unix_nanoseconds=0)
+def _count_placed(question: Question, view: ClusterView, kube: KubeView) -> Generator[None, None, None]:
+    """Count what the Pod gets, for the Pods after it."""
+    request = question.request
+    ruled_out = yield from ruled_out_by(kube, question, list(view.ledger.names))
+    result = filter_nodes(request, [name for name in view.ledger.names if name not in ruled_out], view)
+    if result.node is not None and result.placement is not None:
+        grant = grant_of(request, view.inventory(result.node), result.placement, unix_nanoseconds=0)
         view.ledger.put(grant)
         view.quotas.count(grant, 1)
+        kube.take(question.kube_pod, result.node)
 
 
 def shape(value: Any) -> Any:
@@ -245,22 +361,46 @@ def _enforcement(node: str, ledger: Ledger) -> tuple[str, ...]:
     return (f"node {node} limits memory by {said}",) if said else ()
 
 
-def _refused(question: Question, result: FilterResult, view: ClusterView) -> Steps:
+def _refused(question: Question, result: FilterResult, view: ClusterView, ruled_out: RuledOut) -> Steps:
     request, misfits = question.request, result.refusal.misfits
     facts = Facts(request, view.ledger, view.allowances(request))
-    text = summary(request, misfits, facts)
+    text = summary(misfits, facts)
+    if ruled_out:
+        first = {name: found[0] for name, found in ruled_out.items()}
+        text = f"kube-scheduler rules out {len(first)}: {kube_filters.summary(first, question.kube_pod)}"
+        text += f"; of the others {causes(misfits, facts)}" if misfits else ""
+        text = f"0 of {len(ruled_out) + len(misfits)} nodes: {text}"
     nodes: list[NodeReport] = []
     for number, name in enumerate(sorted(misfits), 1):
         nodes.append(_misfit_report(name, misfits[name], facts))
         if number % _STEP_NODES == 0:
             yield
+    nodes += yield from _ruled_out_reports(question, ruled_out, view, facts)
     found = yield from changes(question, view, sorted(misfits))
     return replace(
         _base(request, "refused", text, None),
-        nodes=tuple(nodes),
+        nodes=tuple(sorted(nodes, key=lambda node: node.name)),
         changes=found,
         supplies=supplies(request, view.ledger),
     )
+
+
+def _ruled_out_reports(
+    question: Question, ruled_out: RuledOut, view: ClusterView, facts: Facts
+) -> Generator[None, None, list[NodeReport]]:
+    """Return the reports of the Nodes that kube-scheduler rules out; they also say whether their devices would do."""
+    found = []
+    allowances = view.allowances(question.request)
+    for number, (name, misfits) in enumerate(ruled_out.items(), 1):
+        tried = try_node(question.request, name, view.ledger, allowances)
+        devices = "its devices would take it"
+        if isinstance(tried, Misfit):
+            devices = f"of its devices, {node_sentence(name, tried, facts)}"
+        what = " and ".join(misfit.what for misfit in misfits)
+        found.append(NodeReport(name, False, None, misfits[0].code, f"kube-scheduler: {what}; {devices}"))
+        if number % _STEP_NODES == 0:
+            yield
+    return found
 
 
 def supplies(request: PodRequest, ledger: Ledger) -> tuple[Supply, ...]:
@@ -280,10 +420,10 @@ def _supply(vendor: str, ledger: Ledger) -> Supply:
 
 
 def _others(
-    request: PodRequest, names: Iterable[str], result: FilterResult, view: ClusterView
+    question: Question, names: Iterable[str], result: FilterResult, view: ClusterView, ruled_out: RuledOut
 ) -> Generator[None, None, list[NodeReport]]:
     """Return the reports of the Nodes that were not chosen, those that fit first."""
-    ledger = view.ledger
+    request, ledger = question.request, view.ledger
     allowances = view.allowances(request)
     facts = Facts(request, ledger, allowances)
     found: list[NodeReport] = []
@@ -297,6 +437,7 @@ def _others(
             found.append(_misfit_report(name, tried, facts))
         if number % _STEP_NODES == 0:
             yield
+    found += yield from _ruled_out_reports(question, ruled_out, view, facts)
     return sorted(found, key=lambda node: (not node.fits, node.name))
 
 

@@ -69,7 +69,7 @@ def refusal(
 
     Names of Nodes are left out until it fits an Event.
     """
-    parts = [summary(request, misfits, Facts(request, ledger, allowances))]
+    parts = [summary(misfits, Facts(request, ledger, allowances))]
     asked = [
         describe(each, request.vendors[each.vendor]) for container in request.containers for each in container.requests
     ]
@@ -84,9 +84,15 @@ def refusal(
     return text
 
 
-def summary(request: PodRequest, misfits: Mapping[str, Misfit], facts: "Facts") -> str:
+def summary(misfits: Mapping[str, Misfit], facts: "Facts") -> str:
+    """Return how many Nodes refuse, and the causes: `0 of 3 nodes: 2 have no free replica, 1 is cordoned`."""
+    found = causes(misfits, facts)
+    return f"0 of {len(misfits)} nodes: {found}" if found else "0 of 0 nodes: there is no node to try"
+
+
+def causes(misfits: Mapping[str, Misfit], facts: "Facts") -> str:
     """
-    Return the causes, most common first, each Node counted once: `0 of 3 nodes: 2 have no free replica, 1 is cordoned`.
+    Return the causes, most common first, each Node counted once: `2 have no free replica, 1 is cordoned`.
 
     A Node counts for the reason that comes closest to fitting, and for the vendor whose devices have it.
     """
@@ -101,7 +107,7 @@ def summary(request: PodRequest, misfits: Mapping[str, Misfit], facts: "Facts") 
     others = sum(len(names) for _, names in ranked[_CAUSES_NAMED:])
     if others:
         parts.append(f"{others} for other reasons")
-    return f"0 of {len(misfits)} nodes: {', '.join(parts)}" if parts else "0 of 0 nodes: there is no node to try"
+    return ", ".join(parts)
 
 
 def node_sentence(name: str, misfit: Misfit, facts: "Facts") -> str:

@@ -1,23 +1,30 @@
 """
 Compute reports for people, in pauses of the running scheduler.
 
-A report is computed in small steps and all other work goes first, so that it does not delay kube-scheduler. It reads at
-most one Pod and changes nothing. Neighbours: `report` has the steps, `http` calls this.
+A report is computed in small steps and all other work goes first, so that it does not delay kube-scheduler. It changes
+nothing. It reads one Pod, and what kube-scheduler judges by: all Nodes and Pods, in small pages, which are kept for ten
+times as long as reading them took. Neighbours: `report` has the steps, `http` calls this.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from hami_scheduler.errors import ApiRefusedError, ApiUnknownError
+from hami_scheduler.explain.kube_filters import KubeNode, KubeNodes, KubeView
 from hami_scheduler.explain.remedies import Question, as_new
-from hami_scheduler.explain.report import Report, explain, simulate
+from hami_scheduler.explain.report import Report, explain, listed, simulate
 from hami_scheduler.state.cluster import Cluster
 from hami_scheduler.state.view import ClusterView
 from hami_scheduler.values.policies import Policies
 from hamicommon.model import Object
 
-_NODES_NAMED = 5
+_KEPT_SHARE = 10
+"""What kube-scheduler judges by is read again after this many times the seconds that reading it took."""
+_READ_SECONDS = 15.0
+"""How long all Nodes and Pods are read before only devices are judged."""
 
 T = TypeVar("T")
 
@@ -28,15 +35,21 @@ class Explainer:
 
     cluster: Callable[[], Cluster]
     read_pod: Callable[[str, str], Awaitable[dict[str, Any] | None]]
+    read_all: Callable[[str], AsyncIterator[list[Object]]]
+    """Yields the `nodes`, or the `pods` that have not ended, page by page."""
     candidates: Callable[[str], Sequence[str] | None]
     """The last candidates for a refused Pod, by its UID."""
     policies: Policies
     blocked: Callable[[], str | None]
     """Why no decision can be made now, None if it can."""
+    scheduler_name: str = ""
+    """The schedulerName of the Pods that kube-scheduler asks about; empty if it is unknown."""
     left_out: Callable[[], Mapping[str, str]] = dict
     """Resources of vendors that are not placed, each with the flag that enables it."""
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a report is computed: many questions must not take more of the scheduler's time than one."""
+    _kube: KubeView | None = None
+    """What kube-scheduler judges by, while it is fresh."""
 
     async def explain(self, namespace: str, name: str) -> Report | None:
         """
@@ -52,7 +65,9 @@ class Explainer:
         async with self._turn:
             cluster = self.cluster()
             question = Question(pod, cluster.vendors, self.policies, self.left_out())
-            return await _paused(explain(question, cluster.view, notes=self._notes(question, cluster.view)))
+            kube = await self._kube_view(question)
+            notes, was_asked = self._notes(question, cluster.view), self.candidates(question.request.uid) is not None
+            return await _paused(explain(question, cluster.view, kube, notes=notes, was_asked=was_asked))
 
     async def simulate(self, pods: Sequence[Object]) -> tuple[Report, ...]:
         """
@@ -64,7 +79,38 @@ class Explainer:
         async with self._turn:
             cluster = self.cluster()
             questions = as_new(pods, cluster.vendors, self.policies, self.left_out())
-            return await _paused(simulate(questions, cluster.view))
+            return await _paused(simulate(questions, cluster.view, await self._kube_view(*questions)))
+
+    async def _kube_view(self, *questions: Question) -> KubeView:
+        """Return what kube-scheduler judges by; nothing is read if none of *questions* needs it."""
+        if not any(question.request.asks_for_devices and not question.bound_to for question in questions):
+            return KubeView()
+        if self._kube is not None:
+            return self._kube
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(_READ_SECONDS):
+                self._kube = KubeView(await self._read_nodes(), "", self.scheduler_name)
+        except (ApiRefusedError, ApiUnknownError, TimeoutError) as error:
+            why = str(error) or f"it took longer than {_READ_SECONDS:.0f} s"
+            return KubeView({}, f"Nodes and Pods could not be read: {why}", self.scheduler_name)
+        kept_seconds = _KEPT_SHARE * (time.monotonic() - began)
+        asyncio.get_running_loop().call_later(kept_seconds, self._forget_kube_view)
+        return self._kube
+
+    async def _read_nodes(self) -> Mapping[str, KubeNode | None]:
+        ledger = self.cluster().ledger
+        nodes = KubeNodes(lambda name: name in ledger.names or name in ledger.silent)
+        async for page in self.read_all("nodes"):
+            for node in page:
+                nodes.add_node(node)
+        async for page in self.read_all("pods"):
+            for pod in page:
+                nodes.add_pod(pod)
+        return nodes.nodes
+
+    def _forget_kube_view(self) -> None:
+        self._kube = None
 
     def _notes(self, question: Question, view: ClusterView) -> tuple[str, ...]:
         """Return notes on what a decision about devices does not show."""
@@ -79,10 +125,8 @@ class Explainer:
                 entry.inventory.name for entry in view.ledger.nodes() if entry.inventory.name not in known
             )
             if left_out:
-                more = f" and {len(left_out) - _NODES_NAMED} more" if len(left_out) > _NODES_NAMED else ""
                 found.append(
-                    f"kube-scheduler last asked about {len(known)} nodes; its own filters (taints, selectors, CPU, "
-                    f"memory) left out {', '.join(left_out[:_NODES_NAMED])}{more}"
+                    f"kube-scheduler last asked about {len(known)} nodes; its own filters left out {listed(left_out)}"
                 )
         return tuple(found)
 

@@ -15,7 +15,7 @@ from hami_scheduler.search.preempt import Victims
 from hami_scheduler.serve.filter import FilterAnswer
 from hamicommon.errors import HamiError
 from hamicommon.model import Object
-from hamicommon.pod.shape import AMOUNTS, METADATA, POD, Each, check_shape
+from hamicommon.pod.shape import AMOUNTS, METADATA, NEW_POD, POD, Each, check_shape
 from hamicommon.wire.errors import DecodeError
 
 
@@ -84,7 +84,7 @@ def read_pods(body: bytes) -> list[Object]:
         raise CallError(str(error)) from error
     except orjson.JSONEncodeError as error:
         raise CallError("Pods: nested too deeply") from error
-    _check(pods, [POD], "Pods")
+    _check(pods, [NEW_POD], "Pods")
     return pods
 
 

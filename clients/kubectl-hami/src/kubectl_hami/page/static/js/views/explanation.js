@@ -15,8 +15,16 @@ export function explanation(report) {
         element("p", { class: "verdict" }, report.summary),
         report.changes.length ? changes(report.changes) : null,
         reasons(report.nodes.filter((node) => !node.fits)),
-        report.notes.map((note) => element("p", { class: "note" }, note)),
+        [...kubeScheduler(report), ...report.notes].map((note) => element("p", { class: "note" }, note)),
     );
+}
+
+/** Return kube-scheduler's own words, and what only kube-scheduler judges. */
+function kubeScheduler({ kubeScheduler: words, notJudged = [] }) {
+    return [
+        ...(words ? [`kube-scheduler says: ${words}`] : []),
+        ...(notJudged.length ? [`not judged here, and the Pod uses it: ${notJudged.join(", ")}`] : []),
+    ];
 }
 
 function changes(found) {
