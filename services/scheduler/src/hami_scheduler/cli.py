@@ -1,9 +1,9 @@
 """
-The commands `hami-scheduler explain`, `simulate` and `snapshot`, for a live scheduler or a saved snapshot.
+The commands `hami-scheduler explain`, `simulate`, `fits` and `snapshot`, for a live scheduler or a saved snapshot.
 
-Exit codes: 0 if every Pod has or would get a Node, 1 if one would not, 2 if that is unknown; then one line on stderr
-says why. Must never change anything in the cluster. Neighbours: `http` answers for a live scheduler, `report` answers
-here for a snapshot, `hamicommon.cli.explanation` lays out.
+Exit codes: 0 if every Pod has or would get a Node, with `fits` if one would, 1 if not, 2 if that is unknown; then one
+line on stderr says why. Must never change anything in the cluster. Neighbours: `http` answers for a live scheduler,
+`report` and `planning` answer here for a snapshot, `hamicommon.cli.explanation` lays out.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import orjson
 
@@ -30,22 +30,24 @@ from hami_scheduler.explain.offline import (
     listed,
     pruned,
 )
+from hami_scheduler.explain.planning import simulate
 from hami_scheduler.explain.remedies import Question, as_new
-from hami_scheduler.explain.report import explain, finish, shape, simulate
+from hami_scheduler.explain.report import explain, finish, shape
 from hami_scheduler.rules.vendors import vendor_rules
 from hami_scheduler.serve.kube.api import objects
 from hami_scheduler.values.policies import Policies
 from hami_scheduler.values.vendor import VendorRules
 from hamicommon.cli.ending import exit_code
-from hamicommon.cli.explanation import is_well, page
+from hamicommon.cli.explanation import does_fit, is_well, page
 from hamicommon.cli.manifests import documents, pods_of, read_text, with_namespace
 from hamicommon.config.device_config import ConfigError, load_device_config
 from hamicommon.errors import HamiError
 from hamicommon.model import Object
+from hamicommon.pod.shape import COUNT, COUNT_LIMIT
 from hamicommon.runtime.api.kube import Kube
 from hamicommon.wire.errors import DecodeError
 
-COMMANDS = ("explain", "simulate", "snapshot")
+COMMANDS = ("explain", "simulate", "fits", "snapshot")
 _PAPER_COLUMNS = 120
 """The width of output that goes to no terminal."""
 _ANSWER_SECONDS = 60.0
@@ -87,22 +89,42 @@ def _explain(options: argparse.Namespace) -> int:
 
 
 def _simulate(options: argparse.Namespace) -> int:
+    reports = _simulated(_pods(options), options)
+    _show(reports, options)
+    return FITS if all(map(is_well, reports)) else FITS_NOT
+
+
+def _fits(options: argparse.Namespace) -> int:
+    pods = _pods(options)
+    if len(pods) != 1:
+        raise CommandError(f"{', '.join(options.file)}: creates {len(pods)} kinds of Pods; fits counts one")
+    reports = _simulated([{**pods[0], COUNT: COUNT_LIMIT}], options)
+    _show(reports, options)
+    return FITS if does_fit(reports[0]) else FITS_NOT
+
+
+def _pods(options: argparse.Namespace) -> list[Object]:
+    """Return the Pods that the files of *options* would create."""
     pods = [with_namespace(pod, options.namespace) for source in options.file for pod in pods_of(*_documents(source))]
     if not pods:
         raise CommandError(f"{', '.join(options.file)}: holds no Pod and no object that creates Pods")
-    if options.snapshot:
-        saved = _saved(options.snapshot)
-        vendors, policies = _settings(saved, options)
-        cluster = saved.cluster(vendors)
-        try:
-            questions = as_new(pods, vendors, policies)
-        except DecodeError as error:
-            raise CommandError(f"hami.io/device-scoring-weights: {error}") from error
-        reports = shape(finish(simulate(questions, cluster.view, saved.kube_view())))
-    else:
-        reports = _ask(options.server, "/simulate", orjson.dumps(pods))
-    _show(reports, options)
-    return FITS if all(map(is_well, reports)) else FITS_NOT
+    return pods
+
+
+def _simulated(pods: Sequence[Object], options: argparse.Namespace) -> list[Object]:
+    """Return the reports of *pods*, from the live scheduler or a snapshot."""
+    if not options.snapshot:
+        query = f"?{urlencode([('add', text) for text in options.add])}" if options.add else ""
+        return list(_ask(options.server, f"/simulate{query}", orjson.dumps(pods)))
+    saved = _saved(options.snapshot)
+    vendors, policies = _settings(saved, options)
+    counts = [pod.get(COUNT, 1) for pod in pods]
+    view, kube = saved.cluster(vendors).view, saved.kube_view()
+    try:
+        found: list[Object] = shape(finish(simulate(as_new(pods, vendors, policies), view, kube, counts, options.add)))
+    except DecodeError as error:
+        raise CommandError(f"hami.io/device-scoring-weights: {error}") from error
+    return found
 
 
 def _snapshot(options: argparse.Namespace) -> int:
@@ -207,7 +229,11 @@ def _show(reports: Sequence[Object], options: argparse.Namespace) -> None:
     is_terminal = sys.stdout.isatty()
     columns = shutil.get_terminal_size((_PAPER_COLUMNS, 24)).columns if is_terminal else _PAPER_COLUMNS
     is_coloured = is_terminal and not os.environ.get("NO_COLOR")
-    pages = [page(report, columns=columns, is_coloured=is_coloured, is_whole=options.all) for report in reports]
+    asks_how_many = options.name == "fits"
+    pages = [
+        page(report, columns=columns, is_coloured=is_coloured, is_whole=options.all, asks_how_many=asks_how_many)
+        for report in reports
+    ]
     sys.stdout.buffer.write("\n".join(pages).encode())
 
 
@@ -223,19 +249,30 @@ def _parser() -> argparse.ArgumentParser:
     command.set_defaults(command=_explain)
     _add_questions(command)
 
-    command = commands.add_parser("simulate", help="which Node and devices new Pods would get")
-    command.add_argument(
-        "-f",
-        "--file",
-        action="append",
-        required=True,
-        help="manifest of Pods, or of objects that create them; -: standard input",
-    )
-    command.set_defaults(command=_simulate)
-    _add_questions(command)
+    for name, run, text in (
+        ("simulate", _simulate, "which Node and devices new Pods would get"),
+        ("fits", _fits, "how many more such Pods fit"),
+    ):
+        command = commands.add_parser(name, help=text)
+        command.add_argument(
+            "-f",
+            "--file",
+            action="append",
+            required=True,
+            help="manifest of Pods, or of objects that create them; -: standard input",
+        )
+        command.add_argument(
+            "--add",
+            action="append",
+            default=[],
+            metavar="NODES",
+            help="imagine these Nodes, too, such as '2x8 NVIDIA-L40S:49140': NODESxDEVICES MODEL:MIB; may be repeated",
+        )
+        command.set_defaults(command=run)
+        _add_questions(command)
 
     command = commands.add_parser(
-        "snapshot", help="print the objects that decisions read, for explain and simulate elsewhere"
+        "snapshot", help="print the objects that decisions read, for explain, simulate and fits elsewhere"
     )
     command.add_argument("--kubeconfig", default="", help="kubeconfig of the cluster (default: as for the service)")
     command.set_defaults(command=_snapshot)

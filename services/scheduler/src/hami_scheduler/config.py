@@ -25,7 +25,7 @@ from hamicommon.wire.version import NEWEST, WireVersion
 NAME = "hami-scheduler"
 DESCRIPTION = (
     "Places shares on devices: the extender of kube-scheduler. "
-    f"Other commands: `{NAME} explain`, `simulate` and `snapshot`; see their --help."
+    f"Other commands: `{NAME} explain`, `simulate`, `fits` and `snapshot`; see their --help."
 )
 DEVICE_SERIES_LIMIT = 2000
 """Most devices for which `--device-metrics=auto` has series; some 4 MiB and 0.1 s a scrape."""
@@ -84,7 +84,7 @@ class Config(HamiSchedulerConfig):
     explain_bind_address: str = setting(
         "--explain-bind-address",
         EXPLAIN_ADDRESS,
-        "loopback address for explain, simulate and snapshot; empty: none",
+        "loopback address for explain, simulate, fits and snapshot; empty: none",
     )
     device_metrics: str = setting(
         "--device-metrics",

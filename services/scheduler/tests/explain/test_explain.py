@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hami_scheduler.explain.offline import Saved, SnapshotError, pruned
+from hami_scheduler.explain.planning import simulate
 from hami_scheduler.explain.remedies import Question, as_new
-from hami_scheduler.explain.report import Report, explain, finish, shape, simulate
+from hami_scheduler.explain.report import Report, explain, finish, shape
 from hami_scheduler.search.filter import filter_nodes
 from hami_scheduler.state.cluster import Cluster
 from hami_scheduler.values.policies import Policies

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from hami_scheduler.explain.kube_filters import JUDGED, KubeMisfit, KubeNodes, KubePod, KubeView, not_judged
 from hami_scheduler.explain.offline import Saved, listed, pruned
+from hami_scheduler.explain.planning import simulate
 from hami_scheduler.explain.remedies import Question, as_new
-from hami_scheduler.explain.report import Report, explain, finish, shape, simulate
+from hami_scheduler.explain.report import Report, explain, finish, shape
 from hami_scheduler.values.policies import Policies
 from hamicommon.cli.explanation import is_well, page
 from hamicommon.model import Object

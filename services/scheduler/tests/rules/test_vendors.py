@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 
 from hami_scheduler.bind.plan import plan_bind
+from hami_scheduler.explain.planning import simulate
 from hami_scheduler.explain.remedies import as_new
-from hami_scheduler.explain.report import finish, simulate
+from hami_scheduler.explain.report import finish
 from hami_scheduler.explain.wording import describe
 from hami_scheduler.rules import vendors as own_vendors
 from hami_scheduler.rules.vendor_parts import DEVICES_PER_NODE, largest_groups_first

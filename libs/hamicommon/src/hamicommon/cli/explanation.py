@@ -30,19 +30,31 @@ Paint = Callable[[str, str], str]
 
 
 def is_well(report: Shape) -> bool:
-    """Return whether the Pod of the JSON shape *report* has or would get a Node, or needs none of this scheduler."""
+    """Return whether every Pod of the JSON shape *report* has or would get a Node, or needs none of this scheduler."""
     return report.get("verdict") in _WELL
 
 
-def page(report: Shape, *, columns: int, is_coloured: bool, is_whole: bool = False) -> str:
-    """Return the JSON shape *report* as text *columns* wide; with *is_whole* every Node has its row."""
+def does_fit(report: Shape) -> bool:
+    """Return whether at least one Pod of the JSON shape *report*, an answer to `fits`, would get a Node."""
+    return bool(report.get("placed"))
+
+
+def page(report: Shape, *, columns: int, is_coloured: bool, is_whole: bool = False, asks_how_many: bool = False) -> str:
+    """
+    Return the JSON shape *report* as text *columns* wide; with *is_whole* every Node has its row.
+
+    With *asks_how_many* it is the answer to `fits`, which wants as many Pods as there is room for.
+    """
     paint = _paint if is_coloured else _leave
     colour = _BOLD + _VERDICTS.get(report["verdict"], "")
-    head = [paint(line, colour) for line in _wrapped(_headline(report), columns)]
-    if report["verdict"] == "refused":
-        head += _wrapped(report["summary"], columns)
+    placed = report.get("placed")
+    headline = _headline(report) if placed is None else _count_headline(report, placed, asks_how_many=asks_how_many)
+    head = [paint(line, colour) for line in _wrapped(headline, columns)]
+    if report["verdict"] in {"refused", "unfinished"} or placed is not None:
+        head += _wrapped(f"{_whose(report)}{report['summary']}", columns)
     blocks = ["\n".join(head)]
     tables: tuple[tuple[Sequence[str], Rows], ...] = (
+        (("NODE", "PODS"), _places(report.get("places") or (), is_whole=is_whole)),
         (("CONTAINER", "ASKS"), [(asked["container"], asked["text"]) for asked in report["asks"]]),
         (("CONTAINER", "DEVICE", "MEMORY", "COMPUTE", "MODEL"), [_given(given) for given in report["gets"]]),
         *(_supply(supply, report["asks"]) for supply in report.get("supplies") or ()),
@@ -55,6 +67,7 @@ def page(report: Shape, *, columns: int, is_coloured: bool, is_whole: bool = Fal
             "\n".join(_wrapped("No change of what it asks of devices was found after which it would fit.", columns))
         )
     notes = [*_kube_scheduler(report), *(f"note: {note}" for note in report["notes"])]
+    notes += [f"added: {added}" for added in report.get("added") or ()]
     blocks += ["\n".join(_wrapped(note, columns)) for note in notes]
     return "\n\n".join(blocks) + "\n"
 
@@ -87,6 +100,31 @@ def _headline(report: Shape) -> str:
         condition = ", if what is not judged here allows it" if report.get("notJudged") else ""
         return f"{report['pod']} fits node {report['node']} ({report['policy']}){condition}"
     return str(report["summary"])
+
+
+def _count_headline(report: Shape, placed: int, *, asks_how_many: bool) -> str:
+    """Return how many of several simulated Pods fit."""
+    condition = ", if what is not judged here allows it" if placed and report.get("notJudged") else ""
+    if asks_how_many:
+        at_least = "at least " if report["verdict"] in {"unfinished", "fits"} else ""
+        return f"{at_least}{placed} more Pods like {report['pod']} fit ({report['policy']}){condition}"
+    which = "all" if placed == report["count"] else f"{placed} of"
+    return f"{which} {report['count']} Pods of {report['pod']} fit ({report['policy']}){condition}"
+
+
+def _whose(report: Shape) -> str:
+    """Return which of several simulated Pods *report* is about, empty if it is about all."""
+    which = {"refused": "the next one: ", "fits": "the first one: "} if report.get("placed") else {}
+    return which.get(report["verdict"], "")
+
+
+def _places(places: Sequence[Shape], *, is_whole: bool) -> Rows:
+    """Return a row for each Node that gets Pods, and one for all beyond a page."""
+    shown = places if is_whole or len(places) <= _ROWS else places[: _ROWS - 1]
+    rows = [(place["node"], str(place["count"])) for place in shown]
+    others = places[len(shown) :]
+    more = (f"{len(others)} more Nodes", str(sum(place["count"] for place in others)))
+    return [*rows, more] if others else rows
 
 
 def _kube_scheduler(report: Shape) -> list[str]:

@@ -15,7 +15,7 @@ import yaml
 
 from hamicommon.errors import HamiError
 from hamicommon.model import Object
-from hamicommon.pod.shape import NEW_POD, check_shape
+from hamicommon.pod.shape import COUNT, COUNT_LIMIT, NEW_POD, check_shape
 from hamicommon.wire.errors import DecodeError
 
 
@@ -56,10 +56,12 @@ def documents(text: str, name: str) -> list[Any]:
 
 def pods_of(documents: Sequence[Any], source: str) -> list[Object]:
     """
-    Return the Pods that *documents* of a manifest create, one for each object, also for a controller.
+    Return the Pods that *documents* of a manifest create, one for each object; with COUNT for a controller's.
+
+    A controller that would create no Pod has none. A DaemonSet creates one.
 
     Raises:
-        ManifestError: a document is no object, or none of them makes a Pod.
+        ManifestError: a document is no object, or no number of Pods can be read.
     """
     found: list[Object] = []
     for number, document in enumerate(documents, 1):
@@ -93,7 +95,29 @@ def _pod_of(document: Object, where: str) -> list[Object]:
         return []
     metadata = {**(document.get("metadata") or {}), **(template.get("metadata") or {})}
     metadata["name"] = str((document.get("metadata") or {}).get("name") or "")
-    return _pod_of({"kind": "Pod", "metadata": metadata, "spec": template.get("spec")}, where)
+    count = _count(spec, f"{where}: {document['kind']} {metadata['name']}")
+    pods = _pod_of({"kind": "Pod", "metadata": metadata, "spec": template.get("spec")}, where)
+    return [{**pod, COUNT: count} for pod in pods if count]
+
+
+def _count(spec: Mapping[str, Any], where: str) -> int:
+    """
+    Return how many Pods a controller with *spec* creates at one time.
+
+    >>> _count({"replicas": 3}, ""), _count({"parallelism": 8, "completions": 5}, ""), _count({}, "")
+    (3, 5, 1)
+    """
+    found = {}
+    for key in ("replicas", "parallelism", "completions"):
+        count = spec.get(key)
+        if count is None:
+            continue
+        if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= COUNT_LIMIT:
+            raise ManifestError(f"{where}: {key} is {str(count)[:40]}; it must be between 0 and {COUNT_LIMIT}")
+        found[key] = count
+    if "completions" in found:
+        return min(found["completions"], found.get("parallelism", 1))
+    return found.get("replicas", found.get("parallelism", 1))
 
 
 def with_namespace(pod: Mapping[str, Any], namespace: str) -> Object:

@@ -73,6 +73,9 @@ NEW_POD: Final = {
     },
 }
 """A Pod that does not exist yet, with what kube-scheduler reads of it."""
+COUNT: Final = "count"
+"""A key beside `spec` in a question about new Pods: how many such Pods are meant, one without it."""
+COUNT_LIMIT: Final = 100_000
 _KINDS: Final = {
     str: "a string",
     int: "a whole number",

@@ -294,7 +294,7 @@ def _matches(term: Mapping[str, Any], node: KubeNode) -> bool:
 
 def _holds(requirement: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
     """Return whether *labels* meet one requirement of a selector; an unknown operator is met by none."""
-    value, operator = labels.get(str(requirement.get("key"))), requirement.get("operator")
+    value, operator = labels.get(str(requirement.get("key"))), str(requirement.get("operator"))
     values: Sequence[object] = requirement.get("values") or ()
     if operator == "In":
         return value in values
@@ -305,7 +305,7 @@ def _holds(requirement: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
     return len(values) == 1 and _compares(value, operator, values[0])
 
 
-def _compares(value: object, operator: object, bound: object) -> bool:
+def _compares(value: object, operator: str, bound: object) -> bool:
     """Return whether *value* is greater with `Gt`, less with `Lt`, than *bound*; what is no whole number never is."""
     if operator not in {"Gt", "Lt"} or not all(
         isinstance(text, str) and _WHOLE.fullmatch(text) for text in (value, bound)

@@ -7,7 +7,6 @@ Neighbours: `filter` decides, `kube_filters` judges kube-scheduler's part, `word
 finds the changes.
 """
 
-import copy
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, TypeVar
@@ -27,7 +26,7 @@ from hami_scheduler.explain.remedies import Change, Question, changes
 from hami_scheduler.explain.wording import Facts, causes, choice, describe, node_sentence, summary
 from hami_scheduler.search.filter import FilterResult, filter_nodes
 from hami_scheduler.search.place_pod import try_node
-from hami_scheduler.search.placement import Placement, grant_of
+from hami_scheduler.search.placement import Placement
 from hami_scheduler.state.ledger import Ledger
 from hami_scheduler.state.view import ClusterView
 from hami_scheduler.values.reasons import Misfit
@@ -107,6 +106,14 @@ class Supply:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """How many of several simulated Pods one Node gets."""
+
+    node: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """The report about one Pod."""
 
@@ -115,7 +122,7 @@ class Report:
     verdict: str
     """
     `bound`, `reserved`, `fits`, `refused` or `nothing-asked`; `gated`, `other-scheduler` or `ended` if kube-scheduler
-    will not ask about the Pod.
+    will not ask about the Pod; `unfinished` if more Pods fit than are simulated.
     """
     summary: str
     node: str | None
@@ -136,6 +143,14 @@ class Report:
     """What was judged of a Pod without a Node."""
     not_judged: tuple[str, ...] = ()
     """What kube-scheduler judges of the Pod beyond that, and may refuse it for."""
+    count: int = 1
+    """How many such Pods were simulated."""
+    placed: int | None = None
+    """How many of them fit, one after the other; None if not asked. The rest of the report is about the next one."""
+    places: tuple[Place, ...] = ()
+    """The Nodes of those that fit, most Pods first."""
+    added: tuple[str, ...] = ()
+    """The Nodes that were imagined, in words."""
 
 
 Steps = Generator[None, None, Report]
@@ -264,21 +279,6 @@ def listed(names: Sequence[str]) -> str:
     return f"{', '.join(names[:_NODES_NAMED])}{more}"
 
 
-def simulate(
-    questions: Sequence[Question], view: ClusterView, kube: KubeView
-) -> Generator[None, None, tuple[Report, ...]]:
-    """Return the report of each Pod as if they were created now, one after the other; *view* stays as it is."""
-    if len(questions) > 1:
-        view, kube = (yield from _copied(view)), kube.copy()
-    found = []
-    for question in questions:
-        report = yield from explain(question, view, kube)
-        found.append(report)
-        if report.verdict == "fits" and len(questions) > 1:
-            yield from _count_placed(question, view, kube)
-    return tuple(found)
-
-
 def finish(steps: Generator[None, None, T]) -> T:
     """Return the result of *steps*, without pauses."""
     try:
@@ -287,33 +287,6 @@ def finish(steps: Generator[None, None, T]) -> T:
     except StopIteration as end:
         found: T = end.value
         return found
-
-
-def _copied(view: ClusterView) -> Generator[None, None, ClusterView]:
-    """Return a copy of *view* that may be changed."""
-    ledger = Ledger()
-    inventories = (*(entry.inventory for entry in view.ledger.nodes()), *view.ledger.silent.values())
-    for number, inventory in enumerate(inventories):
-        ledger.put_node(inventory)
-        if number % _STEP_NODES == 0:
-            yield
-    for number, grant in enumerate(list(view.ledger.grants())):
-        ledger.put(grant)
-        if number % _STEP_NODES == 0:
-            yield
-    return ClusterView(ledger, copy.deepcopy(view.quotas))
-
-
-def _count_placed(question: Question, view: ClusterView, kube: KubeView) -> Generator[None, None, None]:
-    """Count what the Pod gets, for the Pods after it."""
-    request = question.request
-    ruled_out = yield from ruled_out_by(kube, question, list(view.ledger.names))
-    result = filter_nodes(request, [name for name in view.ledger.names if name not in ruled_out], view)
-    if result.node is not None and result.placement is not None:
-        grant = grant_of(request, view.inventory(result.node), result.placement, unix_nanoseconds=0)
-        view.ledger.put(grant)
-        view.quotas.count(grant, 1)
-        kube.take(question.kube_pod, result.node)
 
 
 def shape(value: Any) -> Any:

@@ -14,8 +14,9 @@ from typing import Any, TypeVar
 
 from hami_scheduler.errors import ApiRefusedError, ApiUnknownError
 from hami_scheduler.explain.kube_filters import KubeNode, KubeNodes, KubeView
+from hami_scheduler.explain.planning import simulate
 from hami_scheduler.explain.remedies import Question, as_new
-from hami_scheduler.explain.report import Report, explain, listed, simulate
+from hami_scheduler.explain.report import Report, explain, listed
 from hami_scheduler.state.cluster import Cluster
 from hami_scheduler.state.view import ClusterView
 from hami_scheduler.values.policies import Policies
@@ -69,17 +70,23 @@ class Explainer:
             notes, was_asked = self._notes(question, cluster.view), self.candidates(question.request.uid) is not None
             return await _paused(explain(question, cluster.view, kube, notes=notes, was_asked=was_asked))
 
-    async def simulate(self, pods: Sequence[Object]) -> tuple[Report, ...]:
+    async def simulate(
+        self, pods: Sequence[Object], counts: Sequence[int] = (), additions: Sequence[str] = ()
+    ) -> tuple[Report, ...]:
         """
         Return the report of each of *pods* as if they were created now, one after the other.
 
+        *counts* has how many of each are created, one by default; *additions* are Nodes to imagine.
+
         Raises:
+            AdditionError: one of *additions* cannot be read.
             DecodeError: the device-scoring weights of a Pod cannot be read.
         """
         async with self._turn:
             cluster = self.cluster()
             questions = as_new(pods, cluster.vendors, self.policies, self.left_out())
-            return await _paused(simulate(questions, cluster.view, await self._kube_view(*questions)))
+            kube = await self._kube_view(*questions)
+            return await _paused(simulate(questions, cluster.view, kube, counts, additions))
 
     async def _kube_view(self, *questions: Question) -> KubeView:
         """Return what kube-scheduler judges by; nothing is read if none of *questions* needs it."""

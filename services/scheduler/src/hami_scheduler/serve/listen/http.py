@@ -15,6 +15,7 @@ import structlog
 from aiohttp import web
 
 from hami_scheduler.errors import ApiRefusedError, ApiUnknownError, BindError, NotReadyError
+from hami_scheduler.explain.planning import AdditionError
 from hami_scheduler.explain.report import shape
 from hami_scheduler.search.prioritize import priorities
 from hami_scheduler.serve.bind import bind_pod
@@ -97,7 +98,7 @@ def add_verbs(app: web.Application, context: Context, observe: Observe) -> None:
 
 def add_explanations(app: web.Application, explainer: Explainer, settings: Callable[[], Mapping[str, str]]) -> None:
     """
-    Serve the questions of people on *app*: GET /explain/{namespace}/{pod}, POST /simulate, GET /settings.
+    Serve the questions of people on *app*: GET /explain/{namespace}/{pod}, POST /simulate?add=…, GET /settings.
 
     They change nothing. Answers are JSON; failures are 404, 400 or 503 with one line of text.
     """
@@ -118,9 +119,12 @@ def add_explanations(app: web.Application, explainer: Explainer, settings: Calla
     async def simulate(request: web.Request) -> web.StreamResponse:
         """Answer what a list of Pods would get."""
         try:
-            return _json(shape(await explainer.simulate(read_pods(await read_body(request)))))
+            pods, counts = read_pods(await read_body(request))
+            return _json(shape(await explainer.simulate(pods, counts, request.query.getall("add", []))))
         except CallError as error:
             return web.Response(status=400, text=f"the body must be a JSON list of Pods: {error}\n")
+        except AdditionError as error:
+            return web.Response(status=400, text=f"{error}\n")
         except DecodeError as error:
             return web.Response(status=400, text=f"hami.io/device-scoring-weights: {error}\n")
 

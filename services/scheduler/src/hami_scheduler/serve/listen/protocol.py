@@ -15,7 +15,7 @@ from hami_scheduler.search.preempt import Victims
 from hami_scheduler.serve.filter import FilterAnswer
 from hamicommon.errors import HamiError
 from hamicommon.model import Object
-from hamicommon.pod.shape import AMOUNTS, METADATA, NEW_POD, POD, Each, check_shape
+from hamicommon.pod.shape import AMOUNTS, COUNT, COUNT_LIMIT, METADATA, NEW_POD, POD, Each, check_shape
 from hamicommon.wire.errors import DecodeError
 
 
@@ -71,9 +71,9 @@ def read_preempt(body: bytes) -> tuple[Object, Mapping[str, Victims]]:
     return _pod(args, "ExtenderPreemptionArgs"), victims
 
 
-def read_pods(body: bytes) -> list[Object]:
+def read_pods(body: bytes) -> tuple[list[Object], list[int]]:
     """
-    Return the Pods of *body*, a JSON list.
+    Return the Pods of *body*, a JSON list, and how many of each are meant.
 
     Raises: CallError.
     """
@@ -84,8 +84,12 @@ def read_pods(body: bytes) -> list[Object]:
         raise CallError(str(error)) from error
     except orjson.JSONEncodeError as error:
         raise CallError("Pods: nested too deeply") from error
-    _check(pods, [NEW_POD], "Pods")
-    return pods
+    _check(pods, [{**NEW_POD, COUNT: int}], "Pods")
+    counts = [1 if pod.get(COUNT) is None else pod[COUNT] for pod in pods]
+    for position, count in enumerate(counts):
+        if not 1 <= count <= COUNT_LIMIT:
+            raise CallError(f"Pods[{position}].{COUNT}: must be between 1 and {COUNT_LIMIT}, not {count}")
+    return pods, counts
 
 
 def filter_body(answer: FilterAnswer) -> bytes:
