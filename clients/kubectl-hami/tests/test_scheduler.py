@@ -10,7 +10,7 @@ from kubectl_hami.answer.state import state_of
 from kubectl_hami.answer.waits import Remedy, remedies
 from kubectl_hami.commands.waiting import waiting_table
 from kubectl_hami.read import scheduler
-from kubectl_hami.read.scheduler import explanation, schedulers
+from kubectl_hami.read.scheduler import explanation, schedulers, simulation
 from kubectl_hami.read.source import Endpoint, ReadError
 from kubectl_hami.show.table import seconds
 
@@ -91,6 +91,17 @@ def test_answer_that_is_no_json_is_one_sentence() -> None:
 
     with pytest.raises(ReadError, match="the answer of Pod hami/a is not JSON"):
         explanation(source, "ns", "p")
+
+
+def test_scheduler_that_counts_each_object_once_is_said_to_be_older() -> None:
+    """One Pod of fifty that fits is no answer about fifty."""
+    old = [{"verdict": "fits", "node": "n1"}]
+    source = FakeSource(of_schedulers("a"), {("a", "/simulate"): old, ("a", "/simulate?add=1x1+T4%3A16384"): old})
+
+    assert old == simulation(source, [a_pod()])
+    for pods, add in (([{**a_pod(), "count": 50}], ()), ([a_pod()], ("1x1 T4:16384",))):
+        with pytest.raises(ReadError, match="is of an older version, which counts each object once"):
+            simulation(source, pods, add)
 
 
 def test_refused_pod_has_its_cause_and_its_changes() -> None:

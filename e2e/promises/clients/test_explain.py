@@ -5,6 +5,7 @@
 import asyncio
 import json
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,36 @@ async def test_simulate_says_what_a_manifest_would_get(cluster: Cluster) -> None
     assert ["fits", "refused"] == [report["verdict"] for report in json.loads(answer.output)]
     assert 1 == answer.code
     assert [] == (await cluster.api.list(f"/api/v1/namespaces/{cluster.namespace}/pods"))[0]
+
+
+async def test_as_many_pods_start_as_fits_has_said_and_on_the_nodes_that_it_named(cluster: Cluster) -> None:
+    """Pods are really created until one waits."""
+    pod = a_pod("one", gpu=1, gpumem=9000)
+    pod["kind"] = "Deployment"
+    pod["spec"] = {"replicas": 100, "template": {"spec": pod["spec"]}}
+    manifest = json.dumps(pod).encode()
+    where = ("-f", "-", "-n", cluster.namespace)
+    said = json.loads((await asked(cluster, "fits", *where, "-o", "json", stdin=manifest)).output)
+    simulated = await asked(cluster, "simulate", *where, stdin=manifest)
+    count = said["placed"]
+
+    for number in range(count + 1):
+        await cluster.create(a_pod(f"p{number}", gpu=1, gpumem=9000))
+    await eventually(lambda: cluster.events(f"p{count}"), "the last Pod has an Event")
+
+    async def places() -> Counter[str]:
+        pods = (await cluster.api.list(f"/api/v1/namespaces/{cluster.namespace}/pods"))[0]
+        return Counter(one["spec"]["nodeName"] for one in pods if one["spec"].get("nodeName"))
+
+    async def all_have_nodes() -> bool:
+        return (await places()).total() == count
+
+    await eventually(all_have_nodes, "all other Pods have Nodes")
+    assert {place["node"]: place["count"] for place in said["places"]} == await places()
+    assert f"{count} of 100 Pods of {cluster.namespace}/one fit" in simulated.output
+    assert 1 == simulated.code
+    after = await asked(cluster, "fits", *where, "--add", "1x2 NVIDIA A10:24576", stdin=manifest)
+    assert f"4 more Pods like {cluster.namespace}/one fit" in after.output
 
 
 async def test_pod_that_does_not_exist_is_one_sentence(cluster: Cluster) -> None:

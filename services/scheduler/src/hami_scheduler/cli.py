@@ -223,7 +223,7 @@ def _documents(source: str) -> tuple[list[Any], str]:
 
 def _show(reports: Sequence[Object], options: argparse.Namespace) -> None:
     if options.output == "json":
-        found: Any = reports[0] if options.name == "explain" else list(reports)
+        found: Any = list(reports) if options.name == "simulate" else reports[0]
         sys.stdout.buffer.write(orjson.dumps(found, option=orjson.OPT_INDENT_2) + b"\n")
         return
     is_terminal = sys.stdout.isatty()

@@ -91,6 +91,16 @@ def test_what_stops_the_next_replica_is_told_with_what_would_help() -> None:
     )
 
 
+def test_no_simulated_pod_is_named_as_one_that_would_have_to_end() -> None:
+    """Only what exists can end."""
+    cluster = a_cluster(a_node("a", a_device("GPU-a")), a_node("b", a_device("GPU-b")))
+    cluster.ledger.put(a_grant("u", "b", a_share("GPU-b", 12000)))
+
+    [report] = planned(cluster, a_pod("web", a_container(gpu=1, gpumem=6000)), counts=(50,))
+
+    assert ["when default/pod-u ends"] == [one.what for one in report.changes if one.kind == "pods"]
+
+
 def test_objects_of_a_manifest_take_room_from_each_other() -> None:
     """A second Deployment gets what the first leaves, and the cluster stays as it is."""
     cluster = a_cluster(a_node("a", a_device("GPU-a")))
@@ -369,7 +379,7 @@ def test_fits_says_how_many_more_now_and_after_buying(
         "4 more Pods like default/web fit (nodes binpack, devices spread)\nthe next one: 0 of 1 nodes: 1 lacks 4000 MiB"
     )
     assert FITS == cli.main([*arguments, "--add", "1x2 NVIDIA-L40S:49140", "-o", "json"])
-    [report] = json.loads(capsys.readouterr().out)
+    report = json.loads(capsys.readouterr().out)
     assert (24, [{"node": "added/1", "count": 20}, {"node": "n1", "count": 4}]) == (report["placed"], report["places"])
     assert UNKNOWN == cli.main([*arguments, "--add", "one"])
     assert "hami-scheduler fits: 'one' must be NODESxDEVICES MODEL:MIB" in capsys.readouterr().err

@@ -102,6 +102,37 @@ async def test_live_scheduler_simulates_pods(
     assert [("exact", "fits"), ("locked", "fits"), (None, "refused")] == [(r["node"], r["verdict"]) for r in found]
 
 
+async def test_live_scheduler_counts_replicas_and_imagines_nodes(
+    scheduler: Running, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The cluster stays as it is; a silly number is refused with its place."""
+    manifest = tmp_path / "web.json"
+    template = {"spec": a_pod("w", a_container(gpu=1, gpumem=8000))["spec"]}
+    web = {"kind": "Deployment", "metadata": {"name": "web"}, "spec": {"replicas": 5, "template": template}}
+    manifest.write_text(json.dumps(web))
+    arguments = ("-f", str(manifest), "--server", scheduler.explain_url)
+
+    assert FITS_NOT == await asked("simulate", *arguments)
+    assert "4 of 5 Pods of default/web fit" in capsys.readouterr().out
+    assert FITS == await asked("simulate", *arguments, "--add", "1x1 NVIDIA A10:16384")
+    assert "all 5 Pods of default/web fit" in capsys.readouterr().out
+    assert FITS == await asked("fits", *arguments, "--add", "1x1 NVIDIA A10:16384")
+    assert "6 more Pods like default/web fit" in capsys.readouterr().out
+    assert UNKNOWN == await asked("fits", *arguments, "--add", "1x1")
+    assert "'1x1' must be NODESxDEVICES MODEL:MIB" in capsys.readouterr().err
+    assert [] == scheduler.api.writes
+    pod = a_pod("w")
+    for pods, words in (
+        ([{**pod, "count": 100_001}], "Pods[0].count: must be between 1 and 100000"),
+        ([{**pod, "count": 0}], "Pods[0].count: must be between 1 and 100000"),
+        ([{**pod, "count": "9"}], "Pods[0].count must be a whole number"),
+        ([pod] * 501, "Pods: 501 of them; at most 500 can differ"),
+    ):
+        async with scheduler.session.post(f"{scheduler.explain_url}/simulate", json=pods) as answer:
+            text = await answer.text()
+            assert (400, True) == (answer.status, words in text), text
+
+
 async def test_snapshot_answers_as_the_scheduler_does(
     scheduler: Running, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:

@@ -1,5 +1,5 @@
 """
-`kubectl hami explain` and `simulate`: the scheduler's own answers, without a command in its container.
+`kubectl hami explain`, `simulate` and `fits`: the scheduler's own answers, without a command in its container.
 """
 
 import argparse
@@ -14,8 +14,9 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from hamicommon.cli.explanation import is_well, page
+from hamicommon.cli.explanation import does_fit, is_well, page
 from hamicommon.cli.manifests import documents, pods_of, read_text, with_namespace
+from hamicommon.pod.shape import COUNT, COUNT_LIMIT
 from kubectl_hami.commands.command_line import BAD, WELL, UsageError, add_clusters, namespace_of, one_source
 from kubectl_hami.read.archive import Archive
 from kubectl_hami.read.scheduler import explanation, simulation
@@ -30,21 +31,32 @@ _PROGRAM: Final = "hami-scheduler"
 
 
 def add(commands: Any) -> None:
-    """Add both commands to *commands*."""
+    """Add the commands to *commands*."""
     command = commands.add_parser("explain", help="why a Pod is where it is, or has no Node, and what would help")
     command.set_defaults(command=explain)
     command.add_argument("pod", metavar="POD", help="name of the Pod")
     _add_common(command)
-    command = commands.add_parser("simulate", help="which Node and devices new Pods would get")
-    command.set_defaults(command=simulate)
-    command.add_argument(
-        "-f",
-        "--file",
-        action="append",
-        required=True,
-        help="manifest of Pods, or of objects that create them; -: standard input; may be repeated",
-    )
-    _add_common(command)
+    for name, run, text in (
+        ("simulate", simulate, "which Node and devices new Pods would get"),
+        ("fits", fits, "how many more such Pods fit, now or after buying Nodes"),
+    ):
+        command = commands.add_parser(name, help=text)
+        command.set_defaults(command=run)
+        command.add_argument(
+            "-f",
+            "--file",
+            action="append",
+            required=True,
+            help="manifest of Pods, or of objects that create them; -: standard input; may be repeated",
+        )
+        command.add_argument(
+            "--add",
+            action="append",
+            default=[],
+            metavar="NODES",
+            help="imagine these Nodes, too, such as '2x8 NVIDIA-L40S:49140': NODESxDEVICES MODEL:MIB; may be repeated",
+        )
+        _add_common(command)
 
 
 def _add_common(command: argparse.ArgumentParser) -> None:
@@ -78,29 +90,48 @@ def simulate(options: argparse.Namespace) -> int:
     source = one_source(options)
     if isinstance(source, Archive):
         return simulated(source, options)
-    return _show(simulation(source, pods_in(options.file, namespace_of(source, options))), options, is_list=True)
+    pods = pods_in(options.file, namespace_of(source, options))
+    return _show(simulation(source, pods, options.add), options, is_list=True)
+
+
+def fits(options: argparse.Namespace) -> int:
+    """Run `fits`."""
+    source = one_source(options)
+    if isinstance(source, Archive):
+        return simulated(source, options)
+    pods = pods_in(options.file, namespace_of(source, options))
+    if len(pods) != 1:
+        raise UsageError(f"{', '.join(options.file)}: creates {len(pods)} kinds of Pods; fits counts one")
+    reports = simulation(source, [{**pods[0], COUNT: COUNT_LIMIT}], options.add)
+    _show(reports, options, is_list=False)
+    return WELL if does_fit(reports[0]) else BAD
 
 
 def simulated(archive: Archive, options: argparse.Namespace) -> int:
     """
-    Run the scheduler's `simulate` on the snapshot in *archive*, and return its exit code.
+    Run the scheduler's `simulate` or `fits` on the snapshot in *archive*, and return its exit code.
 
     Raises:
         UsageError: the program is not on PATH, or the archive has no snapshot.
     """
     if options.output == "yaml":
-        raise UsageError("simulate on an archive prints text or json")
+        raise UsageError(f"{options.name} on an archive prints text or json")
     if not archive.snapshot:
         raise UsageError("the archive has no snapshot: the scheduler did not answer when it was taken")
     beside = Path(sys.argv[0]).with_name(_PROGRAM)
     program = str(beside) if os.access(beside, os.X_OK) else shutil.which(_PROGRAM)
     if program is None:
-        raise UsageError(f"simulate on an archive needs {_PROGRAM} on PATH: the image of the scheduler has it")
+        raise UsageError(f"{options.name} on an archive needs {_PROGRAM} on PATH: the image of the scheduler has it")
     with tempfile.NamedTemporaryFile(suffix=".json") as snapshot:
         snapshot.write(archive.snapshot)
         snapshot.flush()
-        command = [program, "simulate", "--snapshot", snapshot.name, "-n", options.namespace or archive.namespace]
-        command += ["-o", options.output, *(["--all"] if options.all else [])]
+        command = [program, options.name, "--snapshot", snapshot.name, "-n", options.namespace or archive.namespace]
+        command += [
+            "-o",
+            options.output,
+            *(["--all"] if options.all else []),
+            *(f"--add={text}" for text in options.add),
+        ]
         command += [part for file in options.file for part in ("-f", file)]
         return subprocess.run(command, check=False).returncode
 
@@ -124,17 +155,29 @@ def pods_in(files: Sequence[str], namespace: str) -> list[dict[str, Any]]:
 
 def _show(reports: Sequence[dict[str, Any]], options: argparse.Namespace, *, is_list: bool) -> int:
     """Print *reports*, and return the exit code."""
-    text = report_text(reports, options.output, console(), is_whole=options.all, is_list=is_list)
+    asks_how_many = options.name == "fits"
+    text = report_text(
+        reports, options.output, console(), is_whole=options.all, is_list=is_list, asks_how_many=asks_how_many
+    )
     sys.stdout.write(text)
     return WELL if all(map(is_well, reports)) else BAD
 
 
 def report_text(
-    reports: Sequence[dict[str, Any]], form: str, console: Console, *, is_whole: bool, is_list: bool
+    reports: Sequence[dict[str, Any]],
+    form: str,
+    console: Console,
+    *,
+    is_whole: bool,
+    is_list: bool,
+    asks_how_many: bool = False,
 ) -> str:
     """Return *reports* as `text`, `json` or `yaml`; with *is_list* one report is still a list."""
     if form != "text":
         return written(list(reports) if is_list else reports[0], form)
     columns = console.width if console.is_terminal else _PAPER_COLUMNS
     is_coloured = console.is_terminal and not console.no_color
-    return "\n".join(page(report, columns=columns, is_coloured=is_coloured, is_whole=is_whole) for report in reports)
+    return "\n".join(
+        page(report, columns=columns, is_coloured=is_coloured, is_whole=is_whole, asks_how_many=asks_how_many)
+        for report in reports
+    )

@@ -5,14 +5,16 @@ Any replica knows the whole cluster; the leader is asked first, because it alone
 """
 
 from collections import deque
+from collections.abc import Sequence
 from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import orjson
 
 from hamicommon.model import Object
+from hamicommon.pod.shape import COUNT
 from kubectl_hami.read.services import COMPONENT, EXPLAIN, endpoint, leader_first, pods_of
 from kubectl_hami.read.source import Endpoint, ReadError, Source, listing, objects
 from kubectl_hami.values.diagnosis import SCHEDULER
@@ -35,14 +37,19 @@ def explanation(source: Source, namespace: str, pod: str) -> dict[str, Any]:
     return found
 
 
-def simulation(source: Source, pods: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def simulation(source: Source, pods: Sequence[Object], add: Sequence[str] = ()) -> list[dict[str, Any]]:
     """
     Return the scheduler's report about each of *pods*, as if they were created now, one after the other.
 
+    *add* are Nodes to imagine, such as `2x8 NVIDIA-L40S:49140`.
+
     Raises:
-        ReadError: no scheduler answers, or it refuses the Pods.
+        ReadError: no scheduler answers, or it refuses the Pods or *add*, or it is too old for the question.
     """
-    found: list[dict[str, Any]] = _asked(source, "/simulate", orjson.dumps(pods))
+    query = f"?{urlencode([('add', text) for text in add])}" if add else ""
+    found: list[dict[str, Any]] = _asked(source, f"/simulate{query}", orjson.dumps(pods))
+    if (add or any(COUNT in pod for pod in pods)) and any(COUNT not in report for report in found):
+        raise ReadError(_WHAT, "is of an older version, which counts each object once and adds no Nodes")
     return found
 
 

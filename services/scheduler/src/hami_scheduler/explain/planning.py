@@ -26,6 +26,7 @@ from hamicommon.model import Device
 PLACED_LIMIT = 10_000
 """Pods that are placed for one question."""
 NODES_LIMIT = 1000
+"""Nodes that are imagined for one question. The other limits are for each of them."""
 DEVICES_LIMIT = 64
 MIB_LIMIT = 2**31 - 1
 _ADDITION = re.compile(r"\s*([0-9]{1,9})\s*x\s*([0-9]{1,9})\s+(.{1,100}?)\s*:\s*([0-9]{1,18})\s*", re.DOTALL)
@@ -57,6 +58,8 @@ def simulate(
     """
     counts = counts or [1] * len(questions)
     added = [imagined(text, questions, view.ledger) for text in additions]
+    if sum(one.nodes for one in added) > NODES_LIMIT:
+        raise AdditionError(f"the number of Nodes to add must be at most {NODES_LIMIT}")
     if sum(counts) > 1 or added:
         view, kube = (yield from _copied(view)), kube.copy()
     devices_of = (devices for one in added for devices in [one.devices] * one.nodes)

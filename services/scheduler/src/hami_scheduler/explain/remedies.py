@@ -37,6 +37,8 @@ _NODES_TRIED = 64
 """Nodes that are tried for one change, and Nodes where Pods are removed."""
 _PODS_NAMED = 5
 _PAIRS_TRIED = 32
+_SIMULATED = "simulated-"
+"""The begin of the UIDs of Pods that do not exist, so that none can end."""
 
 Amount = tuple[int, str]
 """The position of a container, and a resource in it."""
@@ -114,7 +116,7 @@ def as_new(
     """Return the questions of *pods* as if they did not exist yet; the webhook sets the schedulerName of new Pods."""
     found = []
     for number, pod in enumerate(pods):
-        metadata = {**(pod.get("metadata") or {}), "uid": f"simulated-{number}"}
+        metadata = {**(pod.get("metadata") or {}), "uid": f"{_SIMULATED}{number}"}
         metadata.setdefault("name", metadata.get("generateName") or "unnamed")
         metadata.pop("deletionTimestamp", None)
         spec = {key: value for key, value in (pod.get("spec") or {}).items() if key != "nodeName"}
@@ -344,7 +346,9 @@ def _pods_ended(question: Question, view: ClusterView, names: Sequence[str]) -> 
         if entry is None:
             continue
         ended = fewest_to_leave(request, entry.inventory, allowances, on_node[name])
-        if ended and (best is None or len(ended) < len(best[1])):
+        if not ended or any(grant.uid.startswith(_SIMULATED) for grant in ended):
+            continue
+        if best is None or len(ended) < len(best[1]):
             best = (name, ended)
     if best is None:
         return []

@@ -18,6 +18,9 @@ from hamicommon.model import Object
 from hamicommon.pod.shape import AMOUNTS, COUNT, COUNT_LIMIT, METADATA, NEW_POD, POD, Each, check_shape
 from hamicommon.wire.errors import DecodeError
 
+PODS_LIMIT = 500
+"""Pods in one question, each of which may be one of many equal ones; each costs whole decisions."""
+
 
 class CallError(HamiError):
     """A body that breaks the extender protocol."""
@@ -85,6 +88,10 @@ def read_pods(body: bytes) -> tuple[list[Object], list[int]]:
     except orjson.JSONEncodeError as error:
         raise CallError("Pods: nested too deeply") from error
     _check(pods, [{**NEW_POD, COUNT: int}], "Pods")
+    if len(pods) > PODS_LIMIT:
+        raise CallError(
+            f"Pods: {len(pods)} of them; at most {PODS_LIMIT} can differ, and {COUNT} says how many are equal"
+        )
     counts = [1 if pod.get(COUNT) is None else pod[COUNT] for pod in pods]
     for position, count in enumerate(counts):
         if not 1 <= count <= COUNT_LIMIT:
