@@ -54,6 +54,21 @@ def test_nodes_add_up_their_devices() -> None:
     assert ["n1", "2", "1", "32768", "3000", "3600", "200", "25", "-", "-", "1", "unhealthy"] == row
 
 
+def test_wide_nodes_have_the_free_room_by_shape_and_how_fragmented_it_is() -> None:
+    """A device with 9000 of 16384 MiB has one half; only the idle one is whole. Closed devices have no room."""
+    devices = (
+        *(a_device(f"GPU-{name}", index=index) for index, name in enumerate("ab")),
+        a_device("GPU-c", healthy=False),
+    )
+    node = a_node("n1", *devices, a_device("GPU-m", mode="mig"))
+    state = state_of(a_cluster(nodes=(node,), pods=(a_pod("p", a_share("GPU-a", memory_mib=7384)),)))
+
+    heads, row = lines("nodes", list(node_rows(state)), is_wide=True)
+
+    assert ["WHOLE", "HALVES", "QUARTERS", "EIGHTHS", "FRAGMENTED", "%", "MODELS"] == heads[-8:-1]
+    assert ["1", "3", "6", "12", "35", "NVIDIA-Tesla", "T4"] == row[10:17]
+
+
 def test_pod_above_its_grant_is_told() -> None:
     """This is what an operator looks for."""
     _, row = lines("pods", list(pod_rows(a_state())))

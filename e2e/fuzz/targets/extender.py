@@ -73,7 +73,7 @@ def seeds() -> Iterator[bytes]:
         "schedulingGates": [{"name": "gate"}],
         "overhead": {"cpu": "1"},
     }
-    yield orjson.dumps([pod, {**pod, "spec": spec}])
+    yield orjson.dumps([{**pod, "count": 50}, {**pod, "spec": spec}])
 
 
 async def _check(data: bytes) -> None:
@@ -121,13 +121,13 @@ async def _bind(context: Context, data: bytes) -> bytes:
 
 
 async def _simulate(context: Context, data: bytes) -> bytes:
-    pods = read_pods(data)
+    pods, counts = read_pods(data)
     api: Any = context.api
     explainer = Explainer(
         lambda: context.cluster, api.read_pod, api.collection, lambda _uid: None, Policies(), lambda: None
     )
     try:
-        return orjson.dumps(shape(await explainer.simulate(pods)))
+        return orjson.dumps(shape(await explainer.simulate(pods, counts)))
     except DecodeError as error:
         raise CallError(str(error)) from error
 

@@ -124,7 +124,7 @@ async def test_as_many_pods_start_as_fits_has_said_and_on_the_nodes_that_it_name
     where = ("-f", "-", "-n", cluster.namespace)
     said = json.loads((await asked(cluster, "fits", *where, "-o", "json", stdin=manifest)).output)
     simulated = await asked(cluster, "simulate", *where, stdin=manifest)
-    count = said["placed"]
+    count: int = said["placed"]
 
     for number in range(count + 1):
         await cluster.create(a_pod(f"p{number}", gpu=1, gpumem=9000))
@@ -135,7 +135,7 @@ async def test_as_many_pods_start_as_fits_has_said_and_on_the_nodes_that_it_name
         return Counter(one["spec"]["nodeName"] for one in pods if one["spec"].get("nodeName"))
 
     async def all_have_nodes() -> bool:
-        return (await places()).total() == count
+        return sum((await places()).values()) == count
 
     await eventually(all_have_nodes, "all other Pods have Nodes")
     assert {place["node"]: place["count"] for place in said["places"]} == await places()

@@ -13,7 +13,7 @@ from hamicommon.model import MigAllocation, MigPlacement
 from hamicommon.pod.containers import ContainerKind
 
 from ..support.api_server import ApiServer
-from ..support.builders import a_cluster, a_grant, a_mig_device, a_pod, a_share, an_inventory
+from ..support.builders import a_cluster, a_device, a_grant, a_mig_device, a_node, a_pod, a_share, an_inventory
 from ..support.service import running
 
 
@@ -22,6 +22,35 @@ def told_of(cluster: Cluster, *, has_legacy_names: bool) -> list[Sample]:
     observed = Observed(dict, lambda: 0, lambda: 0)
     collector = ClusterCollector(lambda: cluster, observed, has_legacy_names=has_legacy_names, device_limit=100)
     return [sample for family in collector.collect() for sample in family.samples]
+
+
+def test_free_room_has_series_by_shape_and_says_how_fragmented_it_is() -> None:
+    """A device with 9000 of 16384 MiB has one half; only an idle one is whole. Closed and MIG devices have no room."""
+    nodes = (
+        a_node("n1", a_device("GPU-a"), a_device("GPU-b"), a_device("GPU-c", healthy=False), replicas=30),
+        a_node("n2", a_device("GPU-d", count=1), a_mig_device("GPU-m"), replicas=8),
+    )
+    cluster = a_cluster(*nodes)
+    cluster.ledger.put(a_grant("u", "n1", a_share("GPU-a", 7384)))
+    cluster.ledger.put(a_grant("v", "n2", a_share("GPU-d", 1)))
+
+    samples = {
+        (
+            sample.name.removeprefix("hami_scheduler_"),
+            sample.labels.get("shape") or sample.labels.get("on"),
+        ): sample.value
+        for sample in told_of(cluster, has_legacy_names=False)
+        if sample.name.startswith("hami_scheduler_free_")
+    }
+
+    assert {
+        ("free_shares", "whole"): 1,
+        ("free_shares", "half"): 3,
+        ("free_shares", "quarter"): 6,
+        ("free_shares", "eighth"): 12,
+        ("free_memory_bytes", "idle"): 16384 * 2**20,
+        ("free_memory_bytes", "shared"): 9000 * 2**20,
+    } == samples
 
 
 async def test_metrics_have_hamis_names(api: ApiServer, tmp_path: Path) -> None:

@@ -2,11 +2,15 @@
 Add up what is offered, granted, used and throttled: by Node, by device, by Pod.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from hamicommon.pod.amounts import SHAPES, shares_left
 from kubectl_hami.values.cluster import ClusterState, Device, Node, Share
+
+_MIG: Final = "mig"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,28 @@ def node_rows(state: ClusterState) -> Iterator[Row]:
     for node in state.nodes:
         models = sorted({device.model for device in node.devices if device.model})
         name = (node.name, str(len(node.devices)))
-        yield _row(state, name, (", ".join(models),), node.devices, _node_state(node))
+        yield _row(state, name, (*_room(node), ", ".join(models)), node.devices, _node_state(node))
+
+
+def _room(node: Node) -> tuple[str, ...]:
+    """
+    Return how many more shares of each of SHAPES fit on *node*, and which part of its free memory is fragmented, in %.
+
+    Fragmented is what is free on devices with shares: no Pod gets a whole device there. Devices in MIG mode have places
+    instead and are left out.
+    """
+    counts, free_mib, fragmented_mib = Counter[str](), 0, 0
+    for device in node.devices:
+        offered = (device.replicas, device.memory_mib, device.core_percent)
+        granted = (device.granted_replicas, device.granted_memory_mib, device.granted_core_percent)
+        left = tuple(max(0, whole - taken) for whole, taken in zip(offered, granted, strict=True))
+        if device.mode == _MIG or device.is_cordoned or not device.is_healthy or not left[0]:
+            continue
+        counts.update({shape: shares_left(parts, offered, left) for shape, parts in SHAPES.items()})
+        free_mib += left[1]
+        fragmented_mib += left[1] if device.granted_replicas else 0
+    fragmented = f"{100 * fragmented_mib / free_mib:.0f}" if free_mib else "-"
+    return (*(str(counts[shape]) for shape in SHAPES), fragmented)
 
 
 def device_rows(state: ClusterState) -> Iterator[Row]:

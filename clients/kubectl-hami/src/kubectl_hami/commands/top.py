@@ -34,9 +34,26 @@ _NAMES: Final = {
     "devices": ("NODE", ">#", "MODEL"),
     "pods": ("NAMESPACE", "POD", "NODE", "DEVICE"),
 }
-_WIDE: Final = {"nodes": ("MODELS",), "devices": ("UUID", "MODE"), "pods": ("UUIDS",)}
+_ROOM: Final = (">WHOLE", ">HALVES", ">QUARTERS", ">EIGHTHS", ">FRAGMENTED %")
+"""How many more shares of each shape fit, and which part of the free memory is on devices with shares."""
+_WIDE: Final = {"nodes": (*_ROOM, "MODELS"), "devices": ("UUID", "MODE"), "pods": ("UUIDS",)}
 _SPARE: Final = (
-    *("UUIDS", "UUID", "MODELS", "MODE", "THROTTLED", "SHARES", "MODEL", "DEVICE", "DEVICES"),
+    *(
+        "UUIDS",
+        "UUID",
+        "MODELS",
+        "MODE",
+        "EIGHTHS",
+        "QUARTERS",
+        "HALVES",
+        "FRAGMENTED %",
+        "WHOLE",
+        "THROTTLED",
+        "SHARES",
+        "MODEL",
+        "DEVICE",
+        "DEVICES",
+    ),
     *("BUSY", "CORES %", "GRANTED", "MEMORY MiB", "USED"),
 )
 """The columns that a narrow screen does without, the first ones first."""

@@ -8,9 +8,9 @@ Node.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Final, Protocol, Self, TypeVar
 
 from hamicommon.model import ContainerShares, PodShares
 from hamicommon.pod.containers import ContainerKind, containers_of
@@ -144,6 +144,29 @@ def base_uuid(uuid: str) -> str:
 
 def _bounded(amount: int) -> int:
     return min(max(amount, 0), AMOUNT_LIMIT)
+
+
+SHAPES: Final[Mapping[str, int]] = {"whole": 1, "half": 2, "quarter": 4, "eighth": 8}
+"""The shapes in which free room is counted: of how many equal parts of a device one share is."""
+_ENOUGH: Final = 2**31
+"""Stands for what is left of an amount that a device does not count."""
+
+
+def shares_left(parts: int, offered: Sequence[Any], left: Sequence[Any], least: Callable[[Any, Any], Any] = min) -> Any:
+    """
+    Return how many more shares of one of *parts* of a device fit, alike in memory and compute.
+
+    *offered* and *left* are its replicas, MiB and percent: integers, or arrays of many devices with `numpy.minimum` for
+    *least*. A whole device must be idle.
+
+    >>> shares_left(4, (10, 16384, 100), (8, 9000, 60)), shares_left(1, (10, 16384, 100), (9, 16384, 100))
+    (2, 0)
+    """
+    found = left[0]
+    for capacity, free in zip(offered[1:], left[1:], strict=True):
+        is_uncounted = capacity == 0
+        found = least(found, (free * parts + is_uncounted * _ENOUGH) // (capacity + is_uncounted))
+    return found if parts > 1 else least(found, 1) * (left[0] == offered[0])
 
 
 def effective_counts(pod: Mapping[str, Any], resources: Set[str]) -> dict[str, int]:

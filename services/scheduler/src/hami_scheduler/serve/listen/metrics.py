@@ -18,12 +18,14 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from hami_scheduler import __version__
+from hami_scheduler.rules.mig import MODE
 from hami_scheduler.state.cluster import Cluster
 from hami_scheduler.state.ledger import Int64s, above_capacity
 from hami_scheduler.values.device_use import DeviceUse
 from hami_scheduler.values.grant import sums_by_container
 from hami_scheduler.values.reasons import PUBLIC_REASONS, Reason
 from hamicommon.model import Device
+from hamicommon.pod.amounts import SHAPES, shares_left
 from hamicommon.runtime.serving.build import build_family
 from hamicommon.runtime.serving.samples import PAUSE
 
@@ -165,6 +167,10 @@ class ClusterCollector(Collector):
             "shares": _by_type("shares", "Shares offered and granted.", "part"),
             "memory_bytes": _by_type("memory_bytes", "Memory offered and granted.", "part"),
             "core_ratio": _by_type("core_ratio", "Compute offered and granted, 100 is one device.", "part"),
+            "free_shares": _by_type("free_shares", "Shares that still fit, by their part of a device.", "shape"),
+            "free_memory_bytes": _by_type(
+                "free_memory_bytes", "Memory not granted, on idle devices and, fragmented, on shared ones.", "on"
+            ),
         }
         is_open = ledger.is_open[rows]
         sums = {
@@ -177,6 +183,7 @@ class ClusterCollector(Collector):
             sums["memory_bytes", part] = np.bincount(kind_of_row, of_rows[:, 1], count) * _MIB
             compute = self._compute_percents(of_rows[:, 2], ledger.capacity[rows, 2], kind_of_row)
             sums["core_ratio", part] = np.bincount(kind_of_row, compute, count)
+        sums |= self._free_sums(rows)
         for (name, part), values in sums.items():
             found: dict[tuple[str, str], float] = {}
             for kind, value in zip(ledger.kinds, values.tolist(), strict=True):
@@ -184,6 +191,22 @@ class ClusterCollector(Collector):
             for (vendor, device_type), value in found.items():
                 families[name].add_metric([vendor, device_type, part], value)
         yield from families.values()
+
+    def _free_sums(self, rows: Int64s) -> dict[tuple[str, str], NDArray[Any]]:
+        """Return what is free per kind of device; devices in MIG mode, which have places, are left out."""
+        ledger = self._cluster.ledger
+        is_shared = ledger.of_kinds(lambda kind: kind.mode != MODE)[rows]
+        rows = rows[is_shared & ledger.is_open[rows] & (ledger.left()[rows, 0] > 0)]
+        kind_of_row, count = ledger.kind_of_row[rows], len(ledger.kinds)
+        offered, left = tuple(ledger.capacity[rows].T), tuple(ledger.left()[rows].T)
+        is_idle = offered[0] == left[0]
+        sums = {
+            ("free_shares", shape): np.bincount(kind_of_row, shares_left(parts, offered, left, np.minimum), count)
+            for shape, parts in SHAPES.items()
+        }
+        for on, mask in (("idle", is_idle), ("shared", ~is_idle)):
+            sums["free_memory_bytes", on] = np.bincount(kind_of_row, left[1] * mask, count) * _MIB
+        return sums
 
     @property
     def _units(self) -> Units:
