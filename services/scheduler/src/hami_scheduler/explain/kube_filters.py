@@ -55,6 +55,8 @@ class KubeMisfit(NamedTuple):
     """For one Node and for several: `("lacks", "lack")`."""
     rest: str
     """What several Nodes have in common, to follow their number and the verb."""
+    remedy: str
+    """The change after which this would no longer rule the Node out, to follow "it would fit"."""
     free: int = 0
     """What is free of the lacking resource, in its unit."""
 
@@ -141,8 +143,18 @@ class KubeView:
 
     def misfits(self, pod: KubePod, name: str) -> tuple[KubeMisfit, ...]:
         """Return why kube-scheduler rules out the Node *name* for *pod*, by its first filter that does."""
+        return next((found for found in self._of_filters(pod, name) if found), ())
+
+    def only_misfit(self, pod: KubePod, name: str) -> KubeMisfit | None:
+        """Return the only thing for which any filter rules out the Node *name*, None if there are more or none."""
+        found = tuple(chain.from_iterable(self._of_filters(pod, name)))
+        return found[0] if len(found) == 1 else None
+
+    def _of_filters(self, pod: KubePod, name: str) -> Iterator[tuple[KubeMisfit, ...]]:
+        """Yield the misfits of each filter, in the order of the default profile."""
         node = self.nodes.get(name)
-        return () if node is None else _misfits(pod, node)
+        for misfits in _FILTERS if node is not None else ():
+            yield tuple(misfits(pod, node))
 
 
 class KubeNodes:
@@ -179,7 +191,7 @@ def summary(misfits: Mapping[str, KubeMisfit], pod: KubePod) -> str:
     """
     Return what rules out the Nodes of *misfits*, most common first, each counted once.
 
-    >>> misfit = KubeMisfit("Insufficient cpu", "", _LACKS, "64 cpu", 3500)
+    >>> misfit = KubeMisfit("Insufficient cpu", "", _LACKS, "64 cpu", "", 3500)
     >>> summary({"a": misfit, "b": misfit}, KubePod({"cpu": 64000}))
     '2 lack 64 cpu (best has 3.5)'
     """
@@ -234,51 +246,54 @@ def not_judged(pod: Mapping[str, Any], judged: Set[str]) -> tuple[str, ...]:
 # One Pod on one Node
 
 
-def _misfits(pod: KubePod, node: KubeNode) -> tuple[KubeMisfit, ...]:
-    """Return the misfits of the first filter that *node* does not pass, in the order of the default profile."""
+def _cordons(pod: KubePod, node: KubeNode) -> Iterator[KubeMisfit]:
     if node.is_unschedulable and not _is_tolerated(_UNSCHEDULABLE, pod.tolerations):
-        return (KubeMisfit("node(s) were unschedulable", "is unschedulable", _IS, "unschedulable"),)
-    taint = next((taint for taint in node.taints if not _is_tolerated(taint, pod.tolerations)), None)
-    if taint is not None:
-        return (_tainted(taint),)
-    mismatch = _mismatch(pod, node)
-    if mismatch:
-        code = "node(s) didn't match Pod's node affinity/selector"
-        return (KubeMisfit(code, mismatch, _DOES_NOT, "match its nodeSelector or node affinity"),)
-    return tuple(_shortages(pod, node))
+        remedy = f"after kubectl uncordon {node.name}"
+        yield KubeMisfit("node(s) were unschedulable", "is unschedulable", _IS, "unschedulable", remedy)
 
 
-def _tainted(taint: Mapping[str, Any]) -> KubeMisfit:
+def _taints(pod: KubePod, node: KubeNode) -> Iterator[KubeMisfit]:
     code = "node(s) had untolerated taint(s)"
-    if taint is _NOT_READY:
-        return KubeMisfit(code, "is not ready", _IS, "not ready")
-    value = f"={taint['value']}" if taint.get("value") else ""
-    what = f"has the taint {taint.get('key')}{value}:{taint.get('effect')}, which the Pod does not tolerate"
-    return KubeMisfit(code, what, _HAS, "a taint that the Pod does not tolerate")
+    for taint in node.taints:
+        if _is_tolerated(taint, pod.tolerations):
+            continue
+        if taint is _NOT_READY:
+            yield KubeMisfit(code, "is not ready", _IS, "not ready", "when the Node is ready")
+            continue
+        text = f"{taint.get('key')}{'=' if taint.get('value') else ''}{taint.get('value') or ''}:{taint.get('effect')}"
+        what = f"has the taint {text}, which the Pod does not tolerate"
+        yield KubeMisfit(code, what, _HAS, "a taint that the Pod does not tolerate", f"with a toleration of {text}")
 
 
-def _mismatch(pod: KubePod, node: KubeNode) -> str:
-    """Return how the labels or the name of *node* differ from what *pod* requires, empty if they do not."""
-    lacking = [f"{key}={value}" for key, value in pod.selector.items() if node.labels.get(key) != value]
+def _mismatches(pod: KubePod, node: KubeNode) -> Iterator[KubeMisfit]:
+    code, rest = "node(s) didn't match Pod's node affinity/selector", "match its nodeSelector or node affinity"
+    lacking = ", ".join(f"{key}={value}" for key, value in pod.selector.items() if node.labels.get(key) != value)
     if lacking:
-        return f"lacks the label {', '.join(lacking)} of its nodeSelector"
-    if pod.terms is None or any(_matches(term, node) for term in pod.terms):
-        return ""
-    return "does not match its required node affinity"
+        what = f"lacks the label {lacking} of its nodeSelector"
+        yield KubeMisfit(code, what, _DOES_NOT, rest, f"without {lacking} in its nodeSelector")
+    if pod.terms is not None and not any(_matches(term, node) for term in pod.terms):
+        what = "does not match its required node affinity"
+        yield KubeMisfit(code, what, _DOES_NOT, rest, "without its required node affinity")
 
 
 def _shortages(pod: KubePod, node: KubeNode) -> Iterator[KubeMisfit]:
     most = node.allocatable.get("pods", 0)
     if node.pods >= most:
         rest = "no place for another Pod"
-        yield KubeMisfit("Too many pods", f"has {rest} ({node.pods} of {most})", _HAS, rest)
+        yield KubeMisfit("Too many pods", f"has {rest} ({node.pods} of {most})", _HAS, rest, "when a Pod there ends")
     for resource, asked in pod.requests.items():
         offered = node.allocatable.get(resource, 0)
         free = max(0, offered - node.requested.get(resource, 0))
         if asked > free:
             lack = f"{_words(resource, asked)} {resource}"
             numbers = f"{_words(resource, free)} of {_words(resource, offered)} free"
-            yield KubeMisfit(f"{_INSUFFICIENT}{resource}", f"lacks {lack} ({numbers})", _LACKS, lack, free)
+            less = f"with {_words(resource, free)} {resource} instead of {_words(resource, asked)}"
+            remedy = less if free else f"when Pods there that request {resource} end"
+            yield KubeMisfit(f"{_INSUFFICIENT}{resource}", f"lacks {lack} ({numbers})", _LACKS, lack, remedy, free)
+
+
+_FILTERS: Sequence[Callable[[KubePod, KubeNode], Iterator[KubeMisfit]]] = (_cordons, _taints, _mismatches, _shortages)
+"""In the order of the default profile."""
 
 
 def _matches(term: Mapping[str, Any], node: KubeNode) -> bool:

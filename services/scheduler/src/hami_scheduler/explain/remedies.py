@@ -52,7 +52,7 @@ class Change:
     """One change after which the Pod fits."""
 
     kind: str
-    """`amount`, `annotation`, `quota`, `cordon` or `pods`."""
+    """`amount`, `annotation`, `quota`, `cordon` or `pods`; `kube-scheduler` for what it alone judges."""
     what: str
     """In words, to follow "it fits": `with nvidia.com/gpumem 2048 instead of 3000 in container main`."""
     node: str

@@ -39,6 +39,7 @@ T = TypeVar("T")
 RuledOut = Mapping[str, tuple[KubeMisfit, ...]]
 """Why kube-scheduler rules Nodes out, by name."""
 _JUDGED_OF_DEVICES = ("devices", "quotas of devices")
+_DEVICES_WOULD = "its devices would take it"
 _STEP_NODES = 50
 """Nodes between two pauses; some 5 ms."""
 _NODES_NAMED = 5
@@ -191,8 +192,11 @@ def explain(
     if barrier is None:
         return report
     verdict, text = barrier
-    without = f"without that: {report.summary}"
-    return replace(report, verdict=verdict, summary=text, node=None, gets=(), notes=(*report.notes, without))
+    notes = (*notes, *amount_hints(question), f"apart from that: {report.summary}")
+    base = _base(request, verdict, text, None)
+    return replace(
+        base, notes=notes, kube_scheduler=report.kube_scheduler, judged=report.judged, not_judged=report.not_judged
+    )
 
 
 def _unbound(question: Question, view: ClusterView, kube: KubeView) -> Steps:
@@ -205,7 +209,7 @@ def _unbound(question: Question, view: ClusterView, kube: KubeView) -> Steps:
     others = not_judged(question.pod, question.device_resources)
     unknown = [name for name in names if name not in kube.nodes]
     if result.node is None or result.placement is None:
-        report = yield from _refused(question, result, view, ruled_out)
+        report = yield from _refused(question, result, view, kube, ruled_out)
     else:
         chosen = NodeReport(result.node, True, result.score, "", "chosen")
         told = yield from _others(question, candidates, result, view, ruled_out)
@@ -334,7 +338,7 @@ def _enforcement(node: str, ledger: Ledger) -> tuple[str, ...]:
     return (f"node {node} limits memory by {said}",) if said else ()
 
 
-def _refused(question: Question, result: FilterResult, view: ClusterView, ruled_out: RuledOut) -> Steps:
+def _refused(question: Question, result: FilterResult, view: ClusterView, kube: KubeView, ruled_out: RuledOut) -> Steps:
     request, misfits = question.request, result.refusal.misfits
     facts = Facts(request, view.ledger, view.allowances(request))
     text = summary(misfits, facts)
@@ -348,14 +352,26 @@ def _refused(question: Question, result: FilterResult, view: ClusterView, ruled_
         nodes.append(_misfit_report(name, misfits[name], facts))
         if number % _STEP_NODES == 0:
             yield
-    nodes += yield from _ruled_out_reports(question, ruled_out, view, facts)
+    judged = yield from _ruled_out_reports(question, ruled_out, view, facts)
     found = yield from changes(question, view, sorted(misfits))
+    takers = [node.name for node in judged if node.why.endswith(_DEVICES_WOULD)]
     return replace(
         _base(request, "refused", text, None),
-        nodes=tuple(sorted(nodes, key=lambda node: node.name)),
-        changes=found,
+        nodes=tuple(sorted((*nodes, *judged), key=lambda node: node.name)),
+        changes=(*found, *_kube_changes(question, kube, takers)),
         supplies=supplies(request, view.ledger),
     )
+
+
+def _kube_changes(question: Question, kube: KubeView, names: Iterable[str]) -> tuple[Change, ...]:
+    """Return the changes after which kube-scheduler would not rule out one of *names*, each with its first Node."""
+    found: dict[str, Change] = {}
+    pod = question.kube_pod
+    for name in names:
+        misfit = kube.only_misfit(pod, name)
+        if misfit is not None and len(found) < _NODES_NAMED:
+            found.setdefault(misfit.remedy, Change("kube-scheduler", misfit.remedy, name))
+    return tuple(found.values())
 
 
 def _ruled_out_reports(
@@ -366,7 +382,7 @@ def _ruled_out_reports(
     allowances = view.allowances(question.request)
     for number, (name, misfits) in enumerate(ruled_out.items(), 1):
         tried = try_node(question.request, name, view.ledger, allowances)
-        devices = "its devices would take it"
+        devices = _DEVICES_WOULD
         if isinstance(tried, Misfit):
             devices = f"of its devices, {node_sentence(name, tried, facts)}"
         what = " and ".join(misfit.what for misfit in misfits)
