@@ -153,8 +153,8 @@ class KubeView:
     def _of_filters(self, pod: KubePod, name: str) -> Iterator[tuple[KubeMisfit, ...]]:
         """Yield the misfits of each filter, in the order of the default profile."""
         node = self.nodes.get(name)
-        for misfits in _FILTERS if node is not None else ():
-            yield tuple(misfits(pod, node))
+        if node is not None:
+            yield from (tuple(misfits(pod, node)) for misfits in _FILTERS)
 
 
 class KubeNodes:
