@@ -2,7 +2,9 @@
 The commands of the pages for operating and asking work as written.
 """
 
+import json
 import re
+import shlex
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -67,14 +69,15 @@ async def test_command_of_a_page_is_answered(
     await cluster.create(a_pod("large", gpu=1, gpumem=50_000))
     await until_explained(cluster, "large")
     shutil.copy(ROOT / "examples/share/share-a-gpu/pods.yaml", tmp_path / "deployment.yaml")
+    (tmp_path / "pod.yaml").write_text(json.dumps(a_pod("one", gpu=1, gpumem=9000)))
     commands = ASKED.findall((DOCS / f"{page}.md").read_text())
     assert commands
     for command in commands:
         if ARCHIVE.sub("ARCHIVE", command) in UNTIL_CTRL_C:
             continue
         taken = next((file.name for file in tmp_path.glob("*.tar.gz")), "")
-        arguments = ARCHIVE.sub(taken, command).split()
-        namespace = ("-n", cluster.namespace) if arguments[0] in {"explain", "simulate"} else ()
+        arguments = shlex.split(ARCHIVE.sub(taken, command))
+        namespace = ("-n", cluster.namespace) if arguments[0] in {"explain", "simulate", "fits"} else ()
         answer = await asked(cluster, *arguments, *namespace)
         assert answer.code in {0, 1}, answer
         assert answer.output
