@@ -155,6 +155,8 @@ def test_texts_of_tenants_are_shown_and_do_nothing(page: Page, told: Told) -> No
         "nodes": [{"name": HOSTILE, "fits": False, "why": HOSTILE}],
         "changes": [{"what": HOSTILE, "node": HOSTILE}],
         "notes": [HOSTILE],
+        "kubeScheduler": HOSTILE,
+        "notJudged": [HOSTILE],
     }
     told.events["default/large"] = [
         {"at": NOW.isoformat(), "type": HOSTILE, "reason": HOSTILE, "message": HOSTILE, "count": 1}

@@ -87,6 +87,18 @@ def test_page_of_a_waiting_pod_explains_and_says_what_would_help(page: Page, tol
     assert ["0 s", "7", "FilteringFailed", "0 of 2 nodes"] == page.texts('[aria-label="Events"] tbody td')
 
 
+def test_page_of_a_waiting_pod_quotes_kube_scheduler_and_names_what_is_not_judged(page: Page, told: Told) -> None:
+    """Beside our own notes."""
+    words = "0/2 nodes are available: 2 node(s) didn't match pod anti-affinity rules."
+    told.explanations["default/large"] = {**REPORT, "kubeScheduler": words, "notJudged": ["pod anti-affinity"]}
+    page.open(PICTURE, "#/pod/default/large")
+
+    notes = page.eventually(lambda: page.texts(".explanation .note"))
+
+    expected = [f"kube-scheduler says: {words}", "not judged here, and the Pod uses it: pod anti-affinity"]
+    assert [*expected, *REPORT["notes"]] == notes
+
+
 def test_page_of_a_running_pod_has_its_shares_and_its_use_over_time(page: Page) -> None:
     """On which device of which node, granted and used, and a curve that grows with each picture."""
     page.open(PICTURE, "#/pod/team-b/serve")

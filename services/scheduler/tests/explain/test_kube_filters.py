@@ -223,6 +223,14 @@ def test_pod_that_has_ended_or_is_being_deleted_fits_nothing() -> None:
     assert "is being deleted" in told(leaving, a_whole_node()).summary
 
 
+def test_bound_pod_without_a_known_grant_is_bound_and_fits_nothing() -> None:
+    """It has its Node, whoever sent it there."""
+    report = told(asking(nodeName="elsewhere"), a_whole_node())
+
+    assert ("bound", "elsewhere", ()) == (report.verdict, report.node, report.nodes)
+    assert "has not seen that it holds a device" in report.summary
+
+
 def test_kube_schedulers_own_words_stand_beside_ours() -> None:
     """They are quoted as they are."""
     words = "0/1 nodes are available: 1 node(s) didn't match pod anti-affinity rules."

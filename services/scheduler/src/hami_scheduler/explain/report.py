@@ -186,6 +186,9 @@ def explain(
     if has_ended(question.pod):
         text = f"{name} has ended ({question.pod['status']['phase']}), so it holds nothing"
         return _base(request, "ended", text, question.bound_to or None)
+    if question.bound_to:
+        text = f"{name} is bound to node {question.bound_to}, and this scheduler has not seen that it holds a device"
+        return replace(_base(request, "bound", text, question.bound_to), notes=notes)
     report = yield from _unbound(question, view, kube)
     report = replace(report, notes=(*notes, *amount_hints(question), *report.notes))
     barrier = _barrier(question, kube, was_asked=was_asked)
