@@ -59,7 +59,7 @@ _WITHOUT_EFFECT = {
 class Config(HamiSchedulerConfig):
     """Every setting of the scheduler."""
 
-    scheduler_name: str = setting("--scheduler-name", "", "source component of Events")
+    scheduler_name: str = setting("--scheduler-name", "", "source component of Events, and schedulerName of our Pods")
     node_policy: str = setting(
         "--node-scheduler-policy", "binpack", "binpack or spread, for Pods without the annotation"
     )

@@ -1,7 +1,7 @@
 """
 Lay the scheduler's report about a Pod out for a terminal: aligned, no wider than the screen, no longer than a page.
 
-Turns the JSON of `explain` and `simulate` into text, so that every command has the same words. Neighbours: the
+Turns the JSON of `explain`, `simulate` and `fits` into text, so that every command has the same words. Neighbours: the
 scheduler's `report` owns the contents.
 """
 
@@ -128,7 +128,7 @@ def _places(places: Sequence[Shape], *, is_whole: bool) -> Rows:
 
 
 def _kube_scheduler(report: Shape) -> list[str]:
-    """Return kube-scheduler's own words, and what only kube-scheduler judges; a scheduler before 0.3 has neither."""
+    """Return kube-scheduler's own words, and what only kube-scheduler judges; an older scheduler says neither."""
     found = []
     if report.get("kubeScheduler"):
         found.append(f"kube-scheduler says: {report['kubeScheduler']}")

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Explainer:
-    """Answers `explain` and `simulate` from the live cluster."""
+    """Answers `explain`, `simulate` and `fits` from the live cluster."""
 
     cluster: Callable[[], Cluster]
     read_pod: Callable[[str, str], Awaitable[dict[str, Any] | None]]
@@ -106,6 +106,7 @@ class Explainer:
         return self._kube
 
     async def _read_nodes(self) -> Mapping[str, KubeNode | None]:
+        """Return what kube-scheduler judges by of each Node with devices."""
         ledger = self.cluster().ledger
         nodes = KubeNodes(lambda name: name in ledger.names or name in ledger.silent)
         async for page in self.read_all("nodes"):
