@@ -67,6 +67,7 @@ def a_refusal(
 ) -> dict[str, Any]:
     """Return the scheduler's Event about a Pod."""
     return {
+        "metadata": {"namespace": "default", "name": f"{pod}.1"},
         "reason": "FilteringFailed",
         "involvedObject": {"kind": "Pod", "namespace": "default", "name": pod, "uid": f"uid-{pod}"},
         "lastTimestamp": NOW.isoformat(),

@@ -9,10 +9,10 @@ from typing import Any
 import orjson
 import pytest
 
-from kubectl_hami.read.collect import collect, examine
+from kubectl_hami.read.collect import collect, events, examine
 from kubectl_hami.read.source import ReadError
 
-from .builders import a_device, a_node, a_pod
+from .builders import a_device, a_node, a_pod, a_refusal
 from .fakes import FakeSource, a_service
 
 FORBIDDEN = ReadError("/api/v1/pods", 'pods is forbidden: User "u" cannot list resource "pods"', 403)
@@ -134,6 +134,21 @@ def test_without_the_right_to_list_all_pods_those_of_the_namespace_are_read() ->
     assert any("only the Pods of mine count" in problem for problem in cluster.problems)
     with pytest.raises(ReadError, match="with -n NAMESPACE only its Pods are read"):
         collect(source)
+
+
+EVENTS, PODS = "/api/v1/namespaces/default/events", "/api/v1/namespaces/default/pods"
+
+
+def test_events_are_those_of_the_pod_and_of_no_earlier_one_of_its_name() -> None:
+    """A StatefulSet gives its Pods the same names again and again."""
+    now, before = a_refusal(message="now"), a_refusal(message="before")
+    before["involvedObject"]["uid"] = "uid-earlier"
+    before["lastTimestamp"] = "2026-11-25T11:00:00Z"
+    answers = {EVENTS: {"items": [before, now]}, PODS: {"items": [a_pod()]}}
+
+    assert ["now"] == [event["message"] for event in events(FakeSource(answers), "default", "p")]
+    answers[PODS] = {"items": []}
+    assert ["now"] == [event["message"] for event in events(FakeSource(answers), "default", "p")]
 
 
 def test_list_is_read_to_its_last_page() -> None:

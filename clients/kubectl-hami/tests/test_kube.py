@@ -36,6 +36,10 @@ class ApiServer(BaseHTTPRequestHandler):
             self._answer(200, b"x" * 2000)
         elif path == "/html":
             self._answer(502, b"<html>bad\n gateway</html>")
+        elif path == "/expired":
+            self._answer(401, json.dumps({"kind": "Status", "message": "Unauthorized", "code": 401}).encode())
+        elif path == "/proxy/metrics":
+            self._answer(401, b"a bearer token is needed\n")
         elif path == "/agent":
             self._answer(200, (self.headers["User-Agent"] + self.headers.get("Authorization", "")).encode())
         else:
@@ -101,6 +105,16 @@ def test_missing_right_is_the_servers_sentence(cluster: LiveCluster) -> None:
         cluster.get("/api/v1/pods?limit=500")
 
     assert caught.value.is_forbidden
+
+
+def test_expired_credentials_are_no_matter_of_rights(cluster: LiveCluster) -> None:
+    """Another namespace would not help. What a service behind the API server refuses is something else."""
+    with pytest.raises(ReadError, match="does not know you; your credentials may have expired: log in") as caught:
+        cluster.get("/expired")
+    assert not caught.value.is_forbidden
+
+    with pytest.raises(ReadError, match="a bearer token is needed"):
+        cluster.get("/proxy/metrics")
 
 
 def test_answer_of_something_else_is_one_line(cluster: LiveCluster) -> None:

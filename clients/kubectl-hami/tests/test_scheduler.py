@@ -8,7 +8,7 @@ import pytest
 
 from kubectl_hami.answer.state import state_of
 from kubectl_hami.answer.waits import Remedy, remedies
-from kubectl_hami.commands.waiting import waiting_table
+from kubectl_hami.commands.waiting import Waits, waiting_table
 from kubectl_hami.read import scheduler
 from kubectl_hami.read.scheduler import explanation, schedulers, simulation
 from kubectl_hami.read.source import Endpoint, ReadError
@@ -126,7 +126,7 @@ def row_of(report: dict[str, object]) -> dict[str, str]:
     """Return the row of a Pod that waits, of which the scheduler says *report*, by the heads of its columns."""
     old = a_refusal(message="0 of 1 nodes: 1 lacks 3000 MiB; asked: 1 NVIDIA device")
     state = state_of(a_cluster(pods=(a_pod(),), refusals=(old,)))
-    found = waiting_table([state], [{("default", "p"): remedies(report)}])
+    found = waiting_table([Waits(state, {("default", "p"): remedies(report)})])
     return {str(column.header): str(next(iter(column.cells))) for column in found.columns}
 
 

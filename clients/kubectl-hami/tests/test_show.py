@@ -14,7 +14,7 @@ from kubectl_hami.answer.state import state_of
 from kubectl_hami.answer.top import Row, device_rows, node_rows, ordered, pod_rows
 from kubectl_hami.answer.waits import Remedy
 from kubectl_hami.commands.top import top_screen, top_table
-from kubectl_hami.commands.waiting import waiting_table
+from kubectl_hami.commands.waiting import Waits, waiting_table
 from kubectl_hami.show.form import written
 from kubectl_hami.show.table import table
 from kubectl_hami.values.cluster import ClusterState, Waiting
@@ -116,7 +116,7 @@ def test_who_waits_fits_80_columns() -> None:
     state = replace(a_state(), waiting=(pod,))
     output = io.StringIO()
     console = Console(file=output, width=80, force_terminal=True, no_color=True, color_system=None)
-    console.print(waiting_table([state], [{("default", "too-large"): remedy}]), crop=False)
+    console.print(waiting_table([Waits(state, {("default", "too-large"): remedy})]), crop=False)
 
     assert 80 >= max(len(line) for line in output.getvalue().splitlines())
 

@@ -192,6 +192,25 @@ def test_waiting_pod_has_its_age_and_the_causes_of_the_newest_refusal() -> None:
     assert "nvidia.com/gpu 1, nvidia.com/gpumem 3000" == waiting.asks
 
 
+def test_refusal_that_another_namespace_or_the_future_tells_of_is_no_cause() -> None:
+    """Whoever may write Events could forge both, the first about Pods of other tenants."""
+    elsewhere = {**a_refusal(message="forged"), "metadata": {"namespace": "hostile", "name": "p.2"}}
+    ahead = {**a_refusal(message="forged"), "lastTimestamp": (NOW + timedelta(days=900)).isoformat()}
+
+    [waiting] = state_of(a_cluster(pods=(a_pod(),), refusals=(a_refusal(), elsewhere, ahead))).waiting
+
+    assert "0 of 1 nodes: 1 lacks 3000 MiB" == waiting.cause
+
+
+def test_gate_is_the_cause_whatever_an_event_tells() -> None:
+    """No scheduler has asked about the Pod."""
+    pod = a_pod(spec={"schedulingGates": [{"name": "queue.example.com/wait"}]})
+
+    [waiting] = state_of(a_cluster(pods=(pod,), refusals=(a_refusal(),))).waiting
+
+    assert "gated by queue.example.com/wait" == waiting.cause
+
+
 def test_pod_of_another_scheduler_does_not_wait_for_us() -> None:
     """It asks for devices that another plugin hands out."""
     pod = a_pod(spec={"schedulerName": "default-scheduler"})

@@ -13,7 +13,6 @@ from hamicommon.cli.ending import exit_code
 from kubectl_hami import __version__
 from kubectl_hami.commands import bundle, completion, doctor, explain, grants, top, ui, usage, waiting
 from kubectl_hami.commands.command_line import NAME, UNKNOWN, WELL
-from kubectl_hami.show.table import safe
 
 COMPLETER: Final = "kubectl_complete-hami"
 """The name under which kubectl asks for completions; a link to the one file has it too."""
@@ -30,7 +29,7 @@ def main() -> int:
     if first.startswith("-") and first not in ("-h", "--help", "--version"):
         known.error(f"{first} stands after the command, as in: {NAME} top {first}")
     options = known.parse_args()
-    return exit_code(lambda: options.command(options), f"{NAME} {options.name}", UNKNOWN, safe)
+    return exit_code(lambda: options.command(options), f"{NAME} {options.name}", UNKNOWN)
 
 
 def complete() -> int:

@@ -40,6 +40,7 @@ from hami_scheduler.values.vendor import VendorRules
 from hamicommon.cli.ending import exit_code
 from hamicommon.cli.explanation import does_fit, is_well, page
 from hamicommon.cli.manifests import documents, pods_of, read_text, with_namespace
+from hamicommon.cli.terminal import escaped
 from hamicommon.config.device_config import ConfigError, load_device_config
 from hamicommon.errors import HamiError
 from hamicommon.model import Object
@@ -224,7 +225,8 @@ def _documents(source: str) -> tuple[list[Any], str]:
 def _show(reports: Sequence[Object], options: argparse.Namespace) -> None:
     if options.output == "json":
         found: Any = list(reports) if options.name == "simulate" else reports[0]
-        sys.stdout.buffer.write(orjson.dumps(found, option=orjson.OPT_INDENT_2) + b"\n")
+        text = escaped(orjson.dumps(found, option=orjson.OPT_INDENT_2).decode())
+        sys.stdout.buffer.write(f"{text}\n".encode())
         return
     is_terminal = sys.stdout.isatty()
     columns = shutil.get_terminal_size((_PAPER_COLUMNS, 24)).columns if is_terminal else _PAPER_COLUMNS

@@ -4,7 +4,7 @@ Find the Pods that ask for devices and have no Node, why, and what would help.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from hamicommon.model import Object
@@ -17,6 +17,8 @@ REFUSED = "FilteringFailed"
 """The reason of the Events in which the scheduler says why a Pod fits nowhere."""
 _DEFAULT_SCHEDULER = "default-scheduler"
 _CAUSE_CHARACTERS = 300
+_SKEW = timedelta(minutes=5)
+"""An Event from later than this in the future is none of the scheduler's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ class Remedy:
 
 def waiting(pods: Iterable[Object], refusals: Iterable[Object], now: datetime) -> tuple[Waiting, ...]:
     """Return the Pods that wait for devices, longest first. *refusals* are the scheduler's Events about them."""
-    causes = _causes(refusals)
+    causes = _causes(refusals, now)
     found = list(_waiting(pods, causes, now))
     return tuple(sorted(found, key=lambda one: (one.since, one.namespace, one.pod)))
 
@@ -57,7 +59,7 @@ def remedies(report: Mapping[str, Any]) -> Remedy:
     )
 
 
-def _waiting(pods: Iterable[Object], causes: dict[str, str], now: datetime) -> Iterator[Waiting]:
+def _waiting(pods: Iterable[Object], causes: Mapping[tuple[str, str], str], now: datetime) -> Iterator[Waiting]:
     for pod in pods:
         metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
         asked = {
@@ -65,36 +67,46 @@ def _waiting(pods: Iterable[Object], causes: dict[str, str], now: datetime) -> I
             for container, _ in containers_of(pod)
             for name, amount in extended_resources(container).items()
         }
-        cause = causes.get(str(metadata.get("uid") or ""), "")
+        namespace, name = name_of(pod)
+        cause = causes.get((namespace, str(metadata.get("uid") or "")), "")
         is_ours = spec.get("schedulerName", _DEFAULT_SCHEDULER) != _DEFAULT_SCHEDULER or cause
         if spec.get("nodeName") or not asked or not is_ours or has_ended(pod):
             continue
-        namespace, name = name_of(pod)
         yield Waiting(
             namespace=namespace,
             pod=name,
             since=moment(metadata.get("creationTimestamp")) or now,
             asks=", ".join(f"{resource} {amount}" for resource, amount in sorted(asked.items())),
-            cause=cause or _condition(pod),
+            cause=_gates(pod) or cause or _condition(pod),
         )
 
 
-def _causes(refusals: Iterable[Object]) -> dict[str, str]:
-    """Return the causes in the newest of *refusals* about each Pod, by UID."""
-    newest: dict[str, tuple[str, str]] = {}
+def _causes(refusals: Iterable[Object], now: datetime) -> dict[tuple[str, str], str]:
+    """
+    Return the causes in the newest of *refusals* about each Pod, by namespace and UID.
+
+    A tenant can write Events, but only in their own namespace, and none that is newer for ever than the scheduler's.
+    """
+    newest: dict[tuple[str, str], tuple[datetime, str]] = {}
     for event in refusals:
-        uid = str((event.get("involvedObject") or {}).get("uid") or "")
-        when = str(event.get("lastTimestamp") or event.get("eventTime") or "")
-        if event.get("reason") == REFUSED and when >= newest.get(uid, ("", ""))[0]:
-            newest[uid] = when, str(event.get("message") or "")
-    return {uid: _shortened(message.partition("; asked: ")[0]) for uid, (_, message) in newest.items()}
+        about = event.get("involvedObject") or {}
+        key = str((event.get("metadata") or {}).get("namespace") or ""), str(about.get("uid") or "")
+        when = moment(event.get("lastTimestamp")) or moment(event.get("eventTime"))
+        if event.get("reason") != REFUSED or when is None or when > now + _SKEW:
+            continue
+        if key not in newest or when >= newest[key][0]:
+            newest[key] = when, str(event.get("message") or "")
+    return {key: _shortened(message.partition("; asked: ")[0]) for key, (_, message) in newest.items()}
+
+
+def _gates(pod: Object) -> str:
+    """Return what keeps schedulers from asking about *pod*, empty if nothing does."""
+    gates = (pod.get("spec") or {}).get("schedulingGates")
+    return _shortened("gated by " + ", ".join(str(gate.get("name")) for gate in gates)) if gates else ""
 
 
 def _condition(pod: Object) -> str:
     """Return what kube-scheduler says of *pod*, empty if it has said nothing."""
-    gates = (pod.get("spec") or {}).get("schedulingGates")
-    if gates:
-        return _shortened("gated by " + ", ".join(str(gate.get("name")) for gate in gates))
     for condition in (pod.get("status") or {}).get("conditions") or ():
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             return _shortened(str(condition.get("message") or ""))

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
+from hamicommon.cli.terminal import safe
 from hamicommon.errors import HamiError
 from hamicommon.runtime.program.flags import wait
 from kubectl_hami import __version__
 from kubectl_hami.read.archive import load
 from kubectl_hami.read.source import ReadError, Source
-from kubectl_hami.show.table import safe
 
 T = TypeVar("T")
 

@@ -14,7 +14,7 @@ from kubectl_hami.answer.doctor import checks
 from kubectl_hami.commands.command_line import BAD, UNKNOWN, WELL, add_clusters, read_each, sources, warn
 from kubectl_hami.read.collect import examine
 from kubectl_hami.show.form import written
-from kubectl_hami.show.table import put, safe, table
+from kubectl_hami.show.table import put, table
 from kubectl_hami.values.diagnosis import Check, Health
 
 _STYLES: Final = {
@@ -55,8 +55,5 @@ def run(options: argparse.Namespace) -> int:
 
 def doctor_table(found: Sequence[Check]) -> Table:
     """Return a row for each check, with its mend."""
-    rows = [
-        (one.name, Text(one.health, style=_STYLES[one.health]), Text(safe(one.found)), Text(safe(one.fix)))
-        for one in found
-    ]
+    rows = [(one.name, Text(one.health, style=_STYLES[one.health]), one.found, one.fix) for one in found]
     return table(("CHECK", "VERDICT", "~FOUND", "~FIX"), rows)

@@ -26,7 +26,7 @@ from kubectl_hami.commands.command_line import (
 from kubectl_hami.read.collect import collect
 from kubectl_hami.read.source import Source
 from kubectl_hami.show.form import written
-from kubectl_hami.show.table import mib, put, safe, table
+from kubectl_hami.show.table import mib, put, table
 from kubectl_hami.values.cluster import ClusterState
 
 _STYLES: Final = {Verdict.KEPT.value: "green", Verdict.UNKNOWN.value: "yellow", Verdict.BROKEN.value: "red"}
@@ -90,7 +90,7 @@ def grants_table(found: Sequence[Comparison], *, is_wide: bool = False, has_clus
             mib(one.share.driver_memory_mib),
             str(one.share.core_percent),
             Text(one.verdict, style=_STYLES[one.verdict]),
-            Text(safe(one.why)),
+            one.why,
         )
         for one in found
     ]

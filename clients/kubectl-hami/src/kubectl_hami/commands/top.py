@@ -19,7 +19,7 @@ from kubectl_hami.commands.watch import Rows, Watched, add_watch, watch
 from kubectl_hami.read.collect import collect
 from kubectl_hami.read.source import Source
 from kubectl_hami.show.form import written
-from kubectl_hami.show.table import Cell, WholeTable, mib, percent, put, safe, seconds, table
+from kubectl_hami.show.table import Cell, WholeTable, mib, percent, put, seconds, table
 from kubectl_hami.values.cluster import ClusterState
 
 _ROWS: Final[dict[str, Callable[[ClusterState], Iterator[Row]]]] = {
@@ -176,7 +176,7 @@ def _cells(row: Row, is_pods: bool, is_wide: bool, has_clusters: bool) -> list[C
         *cores,
         seconds(row.throttled_seconds),
         *(row.wide if is_wide else ()),
-        Text(safe(row.state), style="red"),
+        Text(row.state, style="red"),
     ]
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 from rich.table import Table
 
 from kubectl_hami.answer.usage import COUNTERS, DeviceHours, Total, hours, query, totals
-from kubectl_hami.commands.command_line import WELL, UsageError, add_clusters, read_each, sources, warn
+from kubectl_hami.commands.command_line import UNKNOWN, WELL, UsageError, add_clusters, read_each, sources, warn
 from kubectl_hami.read.archive import load
 from kubectl_hami.read.collect import collect
 from kubectl_hami.read.prometheus import asked
@@ -68,9 +68,13 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("a device is not a namespace's: give -n with namespaces or pods")
     problems: list[str] = []
     since, found = from_prometheus(options) if options.prometheus else from_monitors(options, problems)
-    show(since, found, options)
+    is_unknown = bool(problems) and not any(rows for _, rows in found)
+    if is_unknown and options.output in {"table", "wide"}:
+        sys.stdout.write("device time is unknown\n")
+    else:
+        show(since, found, options)
     warn(problems)
-    return WELL
+    return UNKNOWN if is_unknown else WELL
 
 
 Found = Sequence[tuple[str, list[DeviceHours]]]

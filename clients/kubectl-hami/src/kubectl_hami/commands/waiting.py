@@ -5,6 +5,9 @@
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from typing import Any, Final
 
 from rich.table import Table
@@ -13,17 +16,30 @@ from kubectl_hami.answer.narrow import Filter, narrowed
 from kubectl_hami.answer.state import state_of
 from kubectl_hami.answer.waits import Remedy, remedies
 from kubectl_hami.commands.command_line import WELL, add_clusters, read_each, sources, warn
+from kubectl_hami.commands.watch import Rows, Watched, add_watch, watch
 from kubectl_hami.read.collect import collect_pods
 from kubectl_hami.read.scheduler import explanation
 from kubectl_hami.read.source import ReadError, Source
 from kubectl_hami.show.form import written
 from kubectl_hami.show.table import put, seconds, table
-from kubectl_hami.values.cluster import ClusterState
+from kubectl_hami.values.cluster import ClusterState, Waiting
 
 _EXPLAINED: Final = 20
 """Pods for which the scheduler is asked what would help; each question costs it some work."""
-Helped = Mapping[tuple[str, str], Remedy]
-"""What would help, by namespace and Pod."""
+_INTERVAL_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """Who waits in one cluster, and what would help."""
+
+    state: ClusterState
+    remedies: Mapping[tuple[str, str], Remedy]
+    """By namespace and Pod."""
+
+    def help_for(self, pod: Waiting) -> Remedy | None:
+        """Return what would help *pod*, None if nobody has said."""
+        return self.remedies.get((pod.namespace, pod.pod))
 
 
 def add(commands: Any) -> None:
@@ -31,24 +47,32 @@ def add(commands: Any) -> None:
     command = commands.add_parser("waiting", help="who waits for devices, how long, why, and what would help")
     command.set_defaults(command=run)
     command.add_argument("-n", "--namespace", default="", help="only Pods of this namespace")
+    add_watch(command, _INTERVAL_SECONDS)
     command.add_argument("-o", "--output", choices=("table", "wide", "json", "yaml"), default="table")
     add_clusters(command)
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the command."""
+    found = sources(options)
+    if options.watch:
+        read, show_all = partial(look, found, options), partial(show, options=options)
+        watch(Watched(read, show_all, lambda seen, _: screen_rows(seen, options)), options)
     problems: list[str] = []
-
-    def read(source: Source) -> tuple[ClusterState, dict[tuple[str, str], Remedy]]:
-        """Return who waits in a cluster, and what would help."""
-        state = narrowed(state_of(collect_pods(source, options.namespace)), Filter(options.namespace))
-        problems.extend(state.problems)
-        return state, _remedies(source, state, problems)
-
-    found = read_each(sources(options), read, problems)
-    _show([state for state, _ in found], [helped for _, helped in found], options)
+    show(look(found, options, problems), options)
     warn(problems)
     return WELL
+
+
+def look(found: Sequence[Source], options: argparse.Namespace, problems: list[str]) -> list[Waits]:
+    """Return who waits in each cluster, and what would help; add to *problems* what could not be read."""
+
+    def read(source: Source) -> Waits:
+        state = narrowed(state_of(collect_pods(source, options.namespace)), Filter(options.namespace))
+        problems.extend(state.problems)
+        return Waits(state, _remedies(source, state, problems))
+
+    return read_each(found, read, problems)
 
 
 def _remedies(source: Source, state: ClusterState, problems: list[str]) -> dict[tuple[str, str], Remedy]:
@@ -65,43 +89,48 @@ def _remedies(source: Source, state: ClusterState, problems: list[str]) -> dict[
     return found
 
 
-def _show(
-    states: Sequence[ClusterState], helped: Sequence[dict[tuple[str, str], Remedy]], options: argparse.Namespace
-) -> None:
+def show(seen: Sequence[Waits], options: argparse.Namespace) -> None:
+    """Print who waits: as a table, or whole."""
     if options.output in {"json", "yaml"}:
         clusters = [
             {
-                "cluster": state.cluster,
-                "takenAt": state.taken_at,
-                "waiting": [{"pod": one, "help": found.get((one.namespace, one.pod))} for one in state.waiting],
+                "cluster": waits.state.cluster,
+                "takenAt": waits.state.taken_at,
+                "waiting": [{"pod": one, "help": waits.help_for(one)} for one in waits.state.waiting],
             }
-            for state, found in zip(states, helped, strict=True)
+            for waits in seen
         ]
         sys.stdout.write(written({"clusters": clusters}, options.output))
-    elif any(state.waiting for state in states):
-        put(waiting_table(states, helped, is_wide=options.output == "wide"))
+    elif any(waits.state.waiting for waits in seen):
+        put(waiting_table(seen, is_wide=options.output == "wide"))
     else:
         sys.stdout.write("no Pod waits for devices\n")
 
 
-def waiting_table(states: Sequence[ClusterState], helped: Sequence[Helped], *, is_wide: bool = False) -> Table:
-    """Return a row for each Pod that waits; wide rows have what it asks."""
-    has_clusters = len(states) > 1
+def screen_rows(seen: Sequence[Waits], options: argparse.Namespace) -> Rows:
+    """Return a row for each Pod that waits."""
+    count = sum(len(waits.state.waiting) for waits in seen)
+    return Rows(count, lambda most: waiting_table(seen, is_wide=options.output == "wide", most=most))
+
+
+def waiting_table(seen: Sequence[Waits], *, is_wide: bool = False, most: int | None = None) -> Table:
+    """Return a row for each Pod that waits, for the first *most*; wide rows have what it asks."""
+    has_clusters = len(seen) > 1
     rows = []
-    for state, found in zip(states, helped, strict=True):
-        for one in state.waiting:
-            remedy = found.get((one.namespace, one.pod))
-            rows.append(
-                (
-                    *((state.cluster,) if has_clusters else ()),
-                    one.namespace,
-                    one.pod,
-                    seconds((state.taken_at - one.since).total_seconds()),
-                    *((one.asks,) if is_wide else ()),
-                    (remedy and (remedy.cause or remedy.kube_scheduler)) or one.cause or "the scheduler has not said",
-                    _help(remedy),
-                )
+    every = ((waits, one) for waits in seen for one in waits.state.waiting)
+    for cluster, one in islice(every, most):
+        state, remedy = cluster.state, cluster.help_for(one)
+        rows.append(
+            (
+                *((state.cluster,) if has_clusters else ()),
+                one.namespace,
+                one.pod,
+                seconds((state.taken_at - one.since).total_seconds()),
+                *((one.asks,) if is_wide else ()),
+                (remedy and (remedy.cause or remedy.kube_scheduler)) or one.cause or "the scheduler has not said",
+                _help(remedy),
             )
+        )
     heads = [*(("CLUSTER",) if has_clusters else ()), "NAMESPACE", "POD", ">AGE", *(("ASKS",) if is_wide else ())]
     return table([*heads, "~CAUSE", "~IT WOULD FIT"], rows)
 

@@ -16,9 +16,10 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from hamicommon.cli.terminal import safe
 from kubectl_hami.commands.command_line import warn
 from kubectl_hami.read.source import ReadError
-from kubectl_hami.show.table import console, safe
+from kubectl_hami.show.table import console
 
 T = TypeVar("T")
 

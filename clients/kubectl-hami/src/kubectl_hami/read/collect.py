@@ -67,14 +67,29 @@ def _objects(source: Source, namespace: str = "") -> ClusterSnapshot:
 
 def events(source: Source, namespace: str, pod: str) -> list[Object]:
     """
-    Return the Events about a Pod, at most EVENT_LIMIT.
+    Return the Events about a Pod, at most EVENT_LIMIT; about the last one of this name if there is none now.
 
     Raises:
         ReadError: they cannot be read.
     """
+    place = f"/api/v1/namespaces/{quote(namespace, safe='')}"
     fields = f"involvedObject.kind=Pod,involvedObject.name={pod}"
-    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/events"
-    return list(islice(objects(source, path, fieldSelector=fields), EVENT_LIMIT))
+    found = list(islice(objects(source, f"{place}/events", fieldSelector=fields), EVENT_LIMIT))
+    pods = everything(source, f"{place}/pods", [], fieldSelector=f"metadata.name={pod}")
+    uids = [str(one["metadata"].get("uid")) for one in pods if one["metadata"].get("name") == pod]
+    if not uids:
+        uids = [_uid_about(event) for event in sorted(found, key=_seen_at)[-1:]]
+    return [event for event in found if _uid_about(event) in uids]
+
+
+def _uid_about(event: Object) -> str:
+    """Return the UID of the object that *event* is about."""
+    return str((event.get("involvedObject") or {}).get("uid") or "")
+
+
+def _seen_at(event: Object) -> str:
+    times = (event.get("lastTimestamp"), event.get("eventTime"), (event.get("metadata") or {}).get("creationTimestamp"))
+    return next((str(time) for time in times if time), "")
 
 
 def everything(source: Source, path: str, problems: list[str], **query: str) -> tuple[Object, ...]:

@@ -34,6 +34,7 @@ SOCKET_SECONDS: Final = 30.0
 _PIECE_BYTES: Final = 1024 * 1024
 _REASON_CHARACTERS: Final = 500
 
+_LOG_IN: Final = "your credentials may have expired: log in again, or take another --context"
 _EVERY_HOST: Final = "*"
 _NO_HOST: Final = "no-host.invalid"
 """Values for the hosts that need no proxy."""
@@ -121,6 +122,8 @@ class LiveCluster:
             raise ReadError(
                 what, f"the API server {self._api.configuration.host} does not answer: {_why(error)}"
             ) from error
+        if answer.status == http.client.UNAUTHORIZED and b'"Status"' in data:  # its own answer, not a service's
+            raise ReadError(what, f"the API server does not know you; {_LOG_IN}", answer.status)
         if answer.status >= 300:
             raise ReadError(what, _message(data) or f"HTTP {answer.status}", answer.status)
         return data
@@ -161,6 +164,8 @@ class LiveCluster:
         except client.ApiException as error:
             # The library has the status in a text, and the server's answer behind it.
             reason = " ".join(str(error.reason).partition("-+-+")[0].split())
+            if "401" in reason:
+                raise ReadError(what, f"the API server does not know you; {_LOG_IN}", 401) from error
             if "403" in reason:
                 right = f"get and create on pods/portforward in namespace {endpoint.namespace}"
                 raise ReadError(what, f"you may not forward its port: ask for {right}", 403) from error

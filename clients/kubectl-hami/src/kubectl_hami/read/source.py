@@ -35,7 +35,7 @@ class ReadError(HamiError):
     @property
     def is_forbidden(self) -> bool:
         """Whether the caller's rights do not suffice."""
-        return self.status in {401, 403}
+        return self.status == 403
 
 
 @dataclass(frozen=True, slots=True)

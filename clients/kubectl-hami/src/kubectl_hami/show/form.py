@@ -10,6 +10,8 @@ from typing import Any
 import orjson
 import yaml
 
+from hamicommon.cli.terminal import OBEYED, escaped
+
 
 def shape(value: Any) -> Any:
     """
@@ -42,8 +44,9 @@ def camel(name: str) -> str:
 
 
 def written(value: Any, form: str) -> str:
-    """Return *value* as `json` or `yaml`."""
+    """Return *value* as `json` or `yaml`, in which what a terminal would obey is escaped."""
     found = shape(value)
     if form == "yaml":
-        return str(yaml.safe_dump(found, sort_keys=False, allow_unicode=True))
-    return orjson.dumps(found, option=orjson.OPT_INDENT_2).decode() + "\n"
+        is_plain = not OBEYED.search(orjson.dumps(found).decode())
+        return str(yaml.safe_dump(found, sort_keys=False, allow_unicode=is_plain))
+    return escaped(orjson.dumps(found, option=orjson.OPT_INDENT_2).decode()) + "\n"

@@ -4,7 +4,6 @@ Tables that align, in kubectl's style: no lines, capitals above.
 Neighbours: rich lays out. Colour is only for a terminal, and `NO_COLOR` turns it off.
 """
 
-import re
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -14,27 +13,16 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Column, Table
 from rich.text import Text
 
+from hamicommon.cli.terminal import safe
+
 CELL_CHARACTERS: Final = 1000
 """A longer cell is cut. Names of Kubernetes have at most 253 characters."""
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-"""Characters that move a cursor, change colours or turn the direction of a line."""
-
 _GAP: Final = 3
 """Blanks between columns."""
 _WRAPPED_CHARACTERS: Final = 20
 """The least characters in a line of a text that wraps."""
 
 Cell = str | Text
-
-
-def safe(text: str) -> str:
-    """
-    Return *text* without what a terminal would obey.
-
-    >>> safe("a\\x1b[31mb")
-    'a�[31mb'
-    """
-    return _CONTROL.sub("\ufffd", text[:CELL_CHARACTERS])
 
 
 class WholeTable(Table):
@@ -79,7 +67,14 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[Cell]]) -> WholeTable:
             overflow="fold" if wraps else "crop",
         )
     for row in rows:
-        found.add_row(*(Text(safe(cell)) if isinstance(cell, str) else cell for cell in row))
+        found.add_row(*map(_shown, row))
+    return found
+
+
+def _shown(cell: Cell) -> Text:
+    """Return *cell* without what a terminal would obey. Every text of others comes by here."""
+    found = Text(cell) if isinstance(cell, str) else cell
+    found.plain = safe(found.plain[:CELL_CHARACTERS])
     return found
 
 

@@ -7,18 +7,19 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
+from hamicommon.cli.terminal import safe
 from hamicommon.errors import HamiError
 
 INTERRUPTED: Final = 130
 
 
-def exit_code(command: Callable[[], int], name: str, failed: int, shown: Callable[[str], str] = str) -> int:
-    """Return what *command* returns; *failed* if it fails, and then one line on stderr, as *shown* under *name*."""
+def exit_code(command: Callable[[], int], name: str, failed: int) -> int:
+    """Return what *command* returns; *failed* if it fails, and then one line on stderr, under *name*."""
     try:
         code = command()
         sys.stdout.flush()
     except HamiError as error:
-        sys.stderr.write(f"{name}: {shown(str(error))}\n")
+        sys.stderr.write(f"{name}: {safe(str(error))}\n")
         return failed
     except BrokenPipeError:
         # The reader has closed the pipe. The interpreter must not fail to flush the rest at exit.

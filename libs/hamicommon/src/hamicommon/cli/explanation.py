@@ -10,6 +10,8 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from hamicommon.cli.terminal import cleaned
+
 _ROWS = 20
 """Nodes that get a row each; with more Nodes, equal answers share a row."""
 _CELL_COLUMNS = 44
@@ -45,7 +47,7 @@ def page(report: Shape, *, columns: int, is_coloured: bool, is_whole: bool = Fal
 
     With *asks_how_many* it is the answer to `fits`, which wants as many Pods as there is room for.
     """
-    paint = _paint if is_coloured else _leave
+    report, paint = cleaned(report), _paint if is_coloured else _leave
     colour = _BOLD + _VERDICTS.get(report["verdict"], "")
     placed = report.get("placed")
     headline = _headline(report) if placed is None else _count_headline(report, placed, asks_how_many=asks_how_many)
