@@ -26,7 +26,8 @@ PACKAGES = {
 }
 """Debian packages, each with a file or command that it brings."""
 OLDEST_GO = (1, 24)
-PROBE_GROUP = "hami-probe"
+PROBE_GROUP = f"hami-probe-{os.getpid()}"
+"""Of this process, because several may look at once."""
 
 
 def missing() -> str | None:

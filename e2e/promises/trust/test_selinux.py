@@ -5,6 +5,7 @@ A guest has a kernel with SELinux and a policy with the rules of container-selin
 of the device plugin that makes them.
 """
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,7 +41,8 @@ def guest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guest]:
     """Yield a guest that enforces, in which the device plugin has prepared a container."""
     debian.ensure({**selinux.PACKAGES, "user-mode-linux": kernel.PROGRAM}, print)
     folder = tmp_path_factory.mktemp("selinux")
-    machine = Machine(folder, Description("selinux", "hami-selinux", "/usr/bin", visible=(str(folder), str(ROOT))))
+    group = f"hami-selinux-{os.getpid()}"
+    machine = Machine(folder, Description("selinux", group, "/usr/bin", visible=(str(folder), str(ROOT))))
     machine.start()
     found = Guest(machine)
     try:
