@@ -136,6 +136,21 @@ def test_without_the_right_to_list_all_pods_those_of_the_namespace_are_read() ->
         collect(source)
 
 
+def test_quotas_of_a_namespace_are_enough_without_more_rights() -> None:
+    """A tenant asks what is left of their own."""
+    quota = {"metadata": {"namespace": "mine", "name": "quota"}}
+    answers = {
+        "/api/v1/pods": {"items": []},
+        "/api/v1/resourcequotas": ReadError("/api/v1/resourcequotas", "forbidden", 403),
+        "/api/v1/namespaces/mine/resourcequotas": {"items": [quota]},
+    }
+
+    assert (quota,) == collect(FakeSource(answers), "mine", with_quotas=True).quotas
+    denied = collect(FakeSource(answers), with_quotas=True)
+    assert ((), True) == (denied.quotas, "/api/v1/resourcequotas: forbidden; quotas are unknown" in denied.problems)
+    assert () == collect(FakeSource(answers), "mine").quotas
+
+
 EVENTS, PODS = "/api/v1/namespaces/default/events", "/api/v1/namespaces/default/pods"
 
 

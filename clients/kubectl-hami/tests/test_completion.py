@@ -19,7 +19,7 @@ PROGRAM = Path(sys.executable).with_name("kubectl-hami")
     ("words", "expected"),
     [
         (["wai"], ["waiting"]),
-        (["top", ""], ["nodes", "devices", "pods"]),
+        (["top", ""], ["nodes", "devices", "pods", "namespaces"]),
         (["top", "--sort-by", "th"], ["throttled"]),
         (["top", "-o", ""], ["table", "wide", "json", "yaml"]),
         (["doctor", "--all"], ["--all-contexts"]),

@@ -43,7 +43,16 @@ REPORT: dict[str, Any] = {
             "migProfile": "",
         }
     ],
-    "nodes": [{"name": "n1", "fits": False, "score": None, "why": "is full", "codes": ["CardInsufficientMemory"], "devices": []}],
+    "nodes": [
+        {
+            "name": "n1",
+            "fits": False,
+            "score": None,
+            "why": "is full",
+            "codes": ["CardInsufficientMemory"],
+            "devices": [],
+        }
+    ],
     "changes": [{"kind": "amount", "what": "with less", "node": "n1"}],
     "notes": ["a note"],
     "kubeScheduler": "0/1 nodes are available",

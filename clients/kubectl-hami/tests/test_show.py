@@ -5,21 +5,23 @@ Tables and documents.
 import io
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import yaml
 from rich.console import Console
 
+from hamicommon.wire.pod_devices import encode_pod_devices
 from kubectl_hami.answer.state import state_of
-from kubectl_hami.answer.top import Row, device_rows, node_rows, ordered, pod_rows
+from kubectl_hami.answer.top import Row, device_rows, namespace_rows, node_rows, ordered, pod_rows
 from kubectl_hami.answer.waits import Remedy
 from kubectl_hami.commands.top import top_screen, top_table
 from kubectl_hami.commands.waiting import Waits, waiting_table
 from kubectl_hami.show.form import written
 from kubectl_hami.show.table import table
-from kubectl_hami.values.cluster import ClusterState, Waiting
+from kubectl_hami.values.cluster import ClusterState, Quota, Waiting
 
-from .builders import NOW, a_cluster, a_device, a_node, a_pod, a_scrape, a_share
+from .builders import ALLOCATED, NOW, a_cluster, a_device, a_node, a_pod, a_scrape, a_share
 
 MIB = 2**20
 
@@ -67,6 +69,43 @@ def test_wide_nodes_have_the_free_room_by_shape_and_how_fragmented_it_is() -> No
 
     assert ["WHOLE", "HALVES", "QUARTERS", "EIGHTHS", "FRAGMENTED", "%", "MODELS"] == heads[-8:-1]
     assert ["1", "3", "6", "12", "35", "NVIDIA-Tesla", "T4"] == row[10:17]
+
+
+def a_quota(namespace: str = "default", **hard: str) -> dict[str, Any]:
+    """Return a ResourceQuota that limits NVIDIA's resources."""
+    limits = {f"limits.nvidia.com/{name}": amount for name, amount in hard.items()}
+    return {"metadata": {"namespace": namespace, "name": "quota"}, "spec": {"hard": limits}}
+
+
+def test_namespaces_show_what_they_hold_and_what_their_quota_leaves() -> None:
+    """An empty namespace with a quota is one, too. What is used up is told."""
+    state = state_of(
+        a_cluster(
+            nodes=(a_node("n1", a_device()),),
+            pods=(a_pod("p", a_share()), a_pod("q", a_share(memory_mib=1000))),
+            quotas=(a_quota(gpumem="8000", gpucores="50"), a_quota("new", gpumem="2000")),
+        )
+    )
+
+    heads, first, second = lines("namespaces", list(namespace_rows(state)))
+
+    assert ["NAMESPACE", "PODS", "QUOTA", "LEFT", "SHARES", "MEMORY", "MiB", "USED"] == heads[:8]
+    left = "0 of 50 nvidia.com/gpucores, 4000 of 8000 nvidia.com/gpumem"
+    assert f"default 2 {left} 2 4000 - 50 - - no nvidia.com/gpucores left" == " ".join(first)
+    assert "new 0 2000 of 2000 nvidia.com/gpumem 0 0 - 0 - -" == " ".join(second)
+
+
+def test_quota_counts_what_a_pod_holds_at_one_time() -> None:
+    """As the scheduler does: its init container's share and its app's are not held together."""
+    pod = a_pod("p", a_share(memory_mib=3000))
+    pod["metadata"]["annotations"][ALLOCATED] = encode_pod_devices(((a_share(memory_mib=2000),), (a_share(),)))
+    pod["spec"]["initContainers"] = [{"name": "before", "resources": {}}]
+
+    [found] = state_of(
+        a_cluster(nodes=(a_node("n1", a_device()),), pods=(pod,), quotas=(a_quota(gpumem="8000"),))
+    ).namespaces
+
+    assert (Quota("nvidia.com/gpumem", 8000, 3000),) == found.quotas
 
 
 def test_pod_above_its_grant_is_told() -> None:

@@ -30,6 +30,7 @@ def narrowed(state: ClusterState, wanted: Filter) -> ClusterState:
         state,
         nodes=tuple(node for node in nodes if node.devices or not is_partial),
         waiting=tuple(one for one in state.waiting if wanted.namespace in {"", one.namespace}),
+        namespaces=tuple(one for one in state.namespaces if wanted.namespace in {"", one.name}),
     )
 
 

@@ -18,7 +18,9 @@ from hamicommon.pod.amounts import NOTHING, Amounts
 from hamicommon.wire import keys
 from hamicommon.wire.errors import DecodeError
 from hamicommon.wire.node_devices import decode_node_devices
+from kubectl_hami.answer.device_config import USUAL_NAMES, device_config
 from kubectl_hami.answer.exposition import ScrapeError, samples
+from kubectl_hami.answer.quotas import namespaces_of
 from kubectl_hami.answer.shares import PodAllocation, allocations, is_ready
 from kubectl_hami.answer.waits import waiting
 from kubectl_hami.values.cluster import ClusterSnapshot, ClusterState, Device, Node, Share
@@ -63,7 +65,8 @@ def state_of(cluster: ClusterSnapshot) -> ClusterState:
     problems = list(cluster.problems)
     uses = _uses(cluster.monitors, problems)
     by_node: defaultdict[str, list[PodAllocation]] = defaultdict(list)
-    for one in allocations(cluster.pods, problems):
+    every = list(allocations(cluster.pods, problems))
+    for one in every:
         by_node[one.node].append(one)
     objects = {str((node.get("metadata") or {}).get("name") or ""): node for node in cluster.nodes}
     nodes = []
@@ -76,6 +79,7 @@ def state_of(cluster: ClusterSnapshot) -> ClusterState:
         taken_at=cluster.taken_at,
         nodes=tuple(nodes),
         waiting=waiting(cluster.pods, cluster.refusals, cluster.taken_at),
+        namespaces=namespaces_of(every, cluster.quotas, device_config(cluster.config_maps) or USUAL_NAMES),
         problems=tuple(problems),
     )
 

@@ -1,5 +1,5 @@
 """
-Add up what is offered, granted, used and throttled: by Node, by device, by Pod.
+Add up what is offered, granted, used and throttled: by Node, by device, by Pod, by namespace.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ _MIG: Final = "mig"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One Node, device or Pod. None means unknown."""
+    """One Node, device, Pod or namespace. None means unknown."""
 
     cluster: str
     name: tuple[str, ...]
@@ -110,27 +110,53 @@ def _row(
 def pod_rows(state: ClusterState) -> Iterator[Row]:
     """Yield a row for each Pod that holds a share, by namespace and name. Init containers that ended are left out."""
     pods: dict[tuple[str, str, str], list[tuple[Device, Share]]] = {}
-    for node in state.nodes:
-        for device in node.devices:
-            for share in device.shares:
-                if share.holds:
-                    pods.setdefault((share.namespace, share.pod, node.name), []).append((device, share))
+    for device, share in _held(state):
+        pods.setdefault((share.namespace, share.pod, device.node), []).append((device, share))
     for (namespace, pod, node_name), held in sorted(pods.items()):
         shares = [share for _, share in held]
-        yield Row(
-            cluster=state.cluster,
-            name=(namespace, pod, node_name, ",".join(sorted({_index(device) for device, _ in held}))),
-            wide=(" ".join(sorted({device.id for device, _ in held})),),
-            shares=len(shares),
-            offered_memory_mib=sum(share.memory_mib for share in shares),
-            granted_memory_mib=sum(share.memory_mib for share in shares),
-            used_memory_mib=_whole(share.used_memory_mib for share in shares),
-            offered_core_percent=sum(share.core_percent for share in shares),
-            granted_core_percent=sum(share.core_percent for share in shares),
-            used_core_percent=_sum(share.used_core_percent for share in shares),
-            throttled_seconds=_sum(share.throttled_seconds for share in shares),
-            state=_share_state(shares),
-        )
+        name = (namespace, pod, node_name, ",".join(sorted({_index(device) for device, _ in held})))
+        wide = (" ".join(sorted({device.id for device, _ in held})),)
+        yield _row_of_shares(state, name, wide, shares, _share_state(shares))
+
+
+def namespace_rows(state: ClusterState) -> Iterator[Row]:
+    """Yield a row for each namespace that holds a share or has a quota on one, by name."""
+    shares: dict[str, list[Share]] = {}
+    for _, share in _held(state):
+        shares.setdefault(share.namespace, []).append(share)
+    for namespace in state.namespaces:
+        left = [f"{max(0, one.limit - one.held)} of {one.limit} {one.resource}" for one in namespace.quotas]
+        name = (namespace.name, str(namespace.pods), ", ".join(left) or "-")
+        full = [one.resource for one in namespace.quotas if one.held >= one.limit]
+        problem = f"no {', no '.join(full)} left" if full else ""
+        yield _row_of_shares(state, name, (), shares.get(namespace.name, []), problem)
+
+
+def _held(state: ClusterState) -> Iterator[tuple[Device, Share]]:
+    """Yield every share that counts now, with its device."""
+    for node in state.nodes:
+        for device in node.devices:
+            yield from ((device, share) for share in device.shares if share.holds)
+
+
+def _row_of_shares(
+    state: ClusterState, name: tuple[str, ...], wide: tuple[str, ...], shares: Sequence[Share], problem: str
+) -> Row:
+    """Return the row of *shares*, which offer what they were granted."""
+    return Row(
+        cluster=state.cluster,
+        name=name,
+        wide=wide,
+        shares=len(shares),
+        offered_memory_mib=sum(share.memory_mib for share in shares),
+        granted_memory_mib=sum(share.memory_mib for share in shares),
+        used_memory_mib=_whole(share.used_memory_mib for share in shares),
+        offered_core_percent=sum(share.core_percent for share in shares),
+        granted_core_percent=sum(share.core_percent for share in shares),
+        used_core_percent=_sum(share.used_core_percent for share in shares),
+        throttled_seconds=_sum(share.throttled_seconds for share in shares),
+        state=problem,
+    )
 
 
 def _index(device: Device) -> str:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from kubectl_hami.answer.narrow import Filter, narrowed
 from kubectl_hami.answer.state import state_of
-from kubectl_hami.answer.top import ORDERS, Row, device_rows, node_rows, ordered, pod_rows
+from kubectl_hami.answer.top import ORDERS, Row, device_rows, namespace_rows, node_rows, ordered, pod_rows
 from kubectl_hami.commands.command_line import WELL, add_clusters, read_each, sources, warn
 from kubectl_hami.commands.watch import Rows, Watched, add_watch, watch
 from kubectl_hami.read.collect import collect
@@ -26,17 +26,21 @@ _ROWS: Final[dict[str, Callable[[ClusterState], Iterator[Row]]]] = {
     "nodes": node_rows,
     "devices": device_rows,
     "pods": pod_rows,
+    "namespaces": namespace_rows,
 }
+_WITH_SHARES: Final = frozenset(("pods", "namespaces"))
+"""What has grants and offers nothing."""
 
 _OF: Final = f"{{{','.join(_ROWS)}}}"
 _NAMES: Final = {
     "nodes": ("NODE", ">DEVICES"),
     "devices": ("NODE", ">#", "MODEL"),
     "pods": ("NAMESPACE", "POD", "NODE", "DEVICE"),
+    "namespaces": ("NAMESPACE", ">PODS", "QUOTA LEFT"),
 }
 _ROOM: Final = (">WHOLE", ">HALVES", ">QUARTERS", ">EIGHTHS", ">FRAGMENTED %")
 """How many more shares of each shape fit, and which part of the free memory is on devices with shares."""
-_WIDE: Final = {"nodes": (*_ROOM, "MODELS"), "devices": ("UUID", "MODE"), "pods": ("UUIDS",)}
+_WIDE: Final = {"nodes": (*_ROOM, "MODELS"), "devices": ("UUID", "MODE"), "pods": ("UUIDS",), "namespaces": ()}
 _SPARE: Final = (
     *(
         "UUIDS",
@@ -90,7 +94,11 @@ def run(options: argparse.Namespace) -> int:
 def look(found: Sequence[Source], options: argparse.Namespace, problems: list[str]) -> list[ClusterState]:
     """Return the state of each cluster, of what *options* ask for; add to *problems* what could not be read."""
     wanted = Filter(options.namespace, options.node, options.model)
-    states = read_each(found, lambda source: state_of(collect(source, options.namespace)), problems)
+    states = read_each(
+        found,
+        lambda source: state_of(collect(source, options.namespace, with_quotas=options.of == "namespaces")),
+        problems,
+    )
     problems.extend(problem for state in states for problem in state.problems)
     return [narrowed(state, wanted) for state in states]
 
@@ -99,7 +107,7 @@ def show(states: Sequence[ClusterState], options: argparse.Namespace) -> None:
     """Print *states*: as a table, or whole."""
     if options.output in {"json", "yaml"}:
         sys.stdout.write(written({"clusters": states}, options.output))
-    elif any(state.nodes for state in states) or options.watch:
+    elif any(state.nodes or state.namespaces for state in states) or options.watch:
         is_wide, has_clusters = options.output == "wide", len(states) > 1
         put(top_table(options.of, _rows(states, options), is_wide=is_wide, has_clusters=has_clusters))
     else:
@@ -142,28 +150,28 @@ def top_table(
     of: str, rows: Sequence[Row], *, is_wide: bool = False, has_clusters: bool = False, hidden: Collection[str] = ()
 ) -> WholeTable:
     """
-    Return *rows* of `nodes`, `devices` or `pods`, without the columns *hidden*.
+    Return *rows* of `nodes`, `devices`, `pods` or `namespaces`, without the columns *hidden*.
 
     Memory is in MiB, compute in percent of one device.
     """
     heads = _heads(of, is_wide, has_clusters)
     kept = [number for number, head in enumerate(heads) if head.lstrip(">~") not in hidden]
-    cells = [_cells(row, of == "pods", is_wide, has_clusters) for row in rows]
+    cells = [_cells(row, of in _WITH_SHARES, is_wide, has_clusters) for row in rows]
     return table([heads[number] for number in kept], [[row[number] for number in kept] for row in cells])
 
 
 def _heads(of: str, is_wide: bool, has_clusters: bool) -> list[str]:
-    is_pods = of == "pods"
+    has_shares = of in _WITH_SHARES
     heads = [*(("CLUSTER",) if has_clusters else ()), *_NAMES[of], ">SHARES"]
-    heads += [">MEMORY MiB", ">USED"] if is_pods else [">MEMORY MiB", ">GRANTED", ">USED"]
-    heads += [">CORES %", ">BUSY"] if is_pods else [">CORES %", ">GRANTED", ">BUSY"]
+    heads += [">MEMORY MiB", ">USED"] if has_shares else [">MEMORY MiB", ">GRANTED", ">USED"]
+    heads += [">CORES %", ">BUSY"] if has_shares else [">CORES %", ">GRANTED", ">BUSY"]
     return [*heads, ">THROTTLED", *(_WIDE[of] if is_wide else ()), "~STATE"]
 
 
-def _cells(row: Row, is_pods: bool, is_wide: bool, has_clusters: bool) -> list[Cell]:
+def _cells(row: Row, has_shares: bool, is_wide: bool, has_clusters: bool) -> list[Cell]:
     memory: list[Cell] = [str(row.offered_memory_mib)]
     cores: list[Cell] = [str(row.offered_core_percent)]
-    if not is_pods:
+    if not has_shares:
         memory.append(_marked(str(row.granted_memory_mib), row.granted_memory_mib, row.offered_memory_mib))
         cores.append(_marked(str(row.granted_core_percent), row.granted_core_percent, row.offered_core_percent))
     memory.append(_marked(mib(row.used_memory_mib), row.used_memory_mib, row.offered_memory_mib))

@@ -42,27 +42,40 @@ def collect_pods(source: Source, namespace: str = "") -> ClusterSnapshot:
     return ClusterSnapshot(source.name, source.now(), pods=pods, refusals=refusals, problems=tuple(problems))
 
 
-def collect(source: Source, namespace: str = "") -> ClusterSnapshot:
+def collect(source: Source, namespace: str = "", *, with_quotas: bool = False) -> ClusterSnapshot:
     """
-    Return the objects and metrics of a cluster. Only if the caller may not list all Pods, those of *namespace* suffice.
+    Return the objects and metrics of a cluster; ResourceQuotas, and the ConfigMaps that name resources, *with_quotas*.
+
+    Only if the caller may not list all Pods, those of *namespace* suffice.
 
     Raises:
         ReadError: not even the Pods can be read.
     """
-    cluster = _objects(source, namespace)
+    cluster = _objects(source, namespace, with_quotas=with_quotas)
     scrapes = _scrapes(source, pods_of(cluster.pods, MONITOR))
+    if with_quotas:
+        services = [pod for pod in cluster.pods if component_of(pod) in COMPONENTS]
+        cluster = replace(cluster, config_maps=_config_maps(source, services, []))
     return _measured(cluster, list(pods_of(cluster.pods, MONITOR)), scrapes)
 
 
-def _objects(source: Source, namespace: str = "") -> ClusterSnapshot:
-    """Return Nodes, Pods and refusals, read side by side."""
+def _objects(source: Source, namespace: str = "", *, with_quotas: bool = False) -> ClusterSnapshot:
+    """Return Nodes, Pods, refusals and, *with_quotas*, ResourceQuotas, read side by side."""
     problems: list[str] = []
-    with ThreadPoolExecutor(3) as pool:
+    with ThreadPoolExecutor(_LISTS) as pool:
+        quotas = pool.submit(_quotas, source, namespace, problems) if with_quotas else None
         nodes = pool.submit(everything, source, "/api/v1/nodes", problems)
         refusals = pool.submit(everything, source, "/api/v1/events", problems, **REFUSALS)
         pods = _pods(source, namespace, problems)
-    found = ClusterSnapshot(source.name, source.now(), nodes.result(), pods, refusals.result())
-    return replace(found, problems=tuple(problems))
+    return ClusterSnapshot(
+        name=source.name,
+        taken_at=source.now(),
+        nodes=nodes.result(),
+        pods=pods,
+        refusals=refusals.result(),
+        quotas=quotas.result() if quotas else (),
+        problems=tuple(problems),
+    )
 
 
 def events(source: Source, namespace: str, pod: str) -> list[Object]:
@@ -115,6 +128,17 @@ def _pods(source: Source, namespace: str, problems: list[str]) -> tuple[Object, 
         return tuple(objects(source, f"/api/v1/namespaces/{namespace}/pods"))
 
 
+def _quotas(source: Source, namespace: str, problems: list[str]) -> tuple[Object, ...]:
+    """Return the ResourceQuotas, only those of *namespace* if the caller may not list all."""
+    try:
+        return tuple(objects(source, "/api/v1/resourcequotas"))
+    except ReadError as error:
+        if error.is_forbidden and namespace:
+            return everything(source, f"/api/v1/namespaces/{namespace}/resourcequotas", problems)
+        problems.append(f"{error}; quotas are unknown")
+        return ()
+
+
 def _measured(
     cluster: ClusterSnapshot, monitors: Sequence[Object], scrapes: Mapping[str, bytes | ReadError]
 ) -> ClusterSnapshot:
@@ -160,10 +184,7 @@ def examine(source: Source) -> Examined:
         workloads = [pool.submit(_workloads, source, kind, problems) for kind in ("deployments", "daemonsets")]
         cluster = _objects(source)
         pods = [pod for pod in cluster.pods if component_of(pod) in COMPONENTS and not _is_leaving(pod)]
-        namespaces = sorted({str(pod["metadata"].get("namespace")) for pod in pods})
-        config_maps = [
-            pool.submit(everything, source, f"/api/v1/namespaces/{name}/configmaps", problems) for name in namespaces
-        ]
+        config_maps = pool.submit(_config_maps, source, pods, problems)
         scrapes = _scrapes(source, pods)
     cluster = _measured(cluster, list(pods_of(pods, MONITOR)), scrapes)
     node_leases, leases_read_at = leases.result()
@@ -172,7 +193,7 @@ def examine(source: Source) -> Examined:
         services=tuple(_service(pod, scrapes[pod_name(pod)]) for pod in pods),
         workloads=tuple(one for found in workloads for one in found.result()),
         webhooks=webhooks.result(),
-        config_maps=tuple(one for found in config_maps for one in found.result()),
+        config_maps=config_maps.result(),
         node_leases=node_leases,
         leases_read_at=leases_read_at,
         version=version.result(),
@@ -183,6 +204,13 @@ def _is_leaving(pod: Object) -> bool:
     """Return whether *pod* has ended, or is deleted; another one takes its place."""
     phase = (pod.get("status") or {}).get("phase")
     return phase in {"Failed", "Succeeded"} or bool((pod.get("metadata") or {}).get("deletionTimestamp"))
+
+
+def _config_maps(source: Source, services: Iterable[Object], problems: list[str]) -> tuple[Object, ...]:
+    """Return the ConfigMaps in the namespaces of *services*."""
+    namespaces = sorted({str(pod["metadata"].get("namespace")) for pod in services})
+    paths = [f"/api/v1/namespaces/{name}/configmaps" for name in namespaces]
+    return tuple(one for path in paths for one in everything(source, path, problems))
 
 
 def _service(pod: Object, answer: bytes | ReadError) -> Service:

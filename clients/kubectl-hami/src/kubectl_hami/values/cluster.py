@@ -90,6 +90,26 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
+class Quota:
+    """What a ResourceQuota lets a namespace hold of one resource; memory in MiB."""
+
+    resource: str
+    limit: int
+    held: int
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """What the Pods of one namespace hold together, and may hold."""
+
+    name: str
+    pods: int
+    """Those that hold a share."""
+    quotas: tuple[Quota, ...]
+    """By resource; the strictest where several ResourceQuotas limit one."""
+
+
+@dataclass(frozen=True, slots=True)
 class Waiting:
     """A Pod that asks for devices and has no Node."""
 
@@ -113,6 +133,8 @@ class ClusterState:
     """By name."""
     waiting: tuple[Waiting, ...]
     """Longest first."""
+    namespaces: tuple[Namespace, ...]
+    """Those with Pods that hold a share or with a quota on one, by name."""
     problems: tuple[str, ...]
     """One sentence for each thing that could not be read or understood."""
 
@@ -128,6 +150,10 @@ class ClusterSnapshot:
     pods: tuple[Object, ...] = ()
     refusals: tuple[Object, ...] = ()
     """The Events in which the scheduler says why a Pod fits nowhere."""
+    quotas: tuple[Object, ...] = ()
+    """The ResourceQuotas, if they were asked for."""
+    config_maps: tuple[Object, ...] = ()
+    """Those in the namespaces of the services, if they were asked for."""
     monitors: Mapping[str, bytes] = field(default_factory=dict)
     """The metrics of each Node's monitor, by Node; no entry if it did not answer."""
     problems: tuple[str, ...] = ()

@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from hamicommon.model import Object
 from hamicommon.wire.go.yaml_nodes import YamlError, plain
+from kubectl_hami.answer.device_config import device_config
 from kubectl_hami.answer.doctor.readings import (
     Answer,
     answered,
     bad,
-    device_config,
     doubtful,
     good,
     named,
@@ -175,6 +175,6 @@ def _scheduler_config(examined: Examined) -> Mapping[str, Any] | None:
 def _resources(examined: Examined) -> set[str]:
     """Return every resource of the device config, none if it cannot be read."""
     # The chart leaves these two out unless they are enabled.
-    config = device_config(examined)
+    config = device_config(examined.config_maps)
     vendors = config.enabled(has_ascend=False, has_iluvatar=False).vendors() if config else ()
     return {name for vendor in vendors for name in vendor.resource_names}

@@ -10,11 +10,11 @@ from hamicommon.wire import keys
 from hamicommon.wire.errors import DecodeError
 from hamicommon.wire.node_lock import decode_node_lock
 from hamicommon.wire.quantity import whole
+from kubectl_hami.answer.device_config import device_config
 from kubectl_hami.answer.doctor.readings import (
     Answer,
     answered,
     bad,
-    device_config,
     doubtful,
     good,
     named,
@@ -56,7 +56,7 @@ def plugins(examined: Examined) -> Answer:
 
 def inventories(examined: Examined) -> Answer:
     """Check that the kubelet of each Node with an inventory offers devices: a plugin that stops leaves it behind."""
-    config = device_config(examined)
+    config = device_config(examined.config_maps)
     if config is None:
         fix = "ask for list on configmaps in the namespace of the services"
         return unknown("no device config can be read beside the scheduler, which names the resources", fix)

@@ -5,7 +5,6 @@ Numbers of the services, their device config, and sentences about several of the
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from hamicommon.config.device_config import ConfigError, DeviceConfig, load_device_config
 from kubectl_hami.answer.exposition import ScrapeError, samples
 from kubectl_hami.values.diagnosis import Examined, Health, Service
 
@@ -82,15 +81,3 @@ def named(names: Sequence[str]) -> str:
     """
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more
-
-
-def device_config(examined: Examined) -> DeviceConfig | None:
-    """Return the device config of the services, None if it cannot be read."""
-    for one in examined.config_maps:
-        text = (one.get("data") or {}).get("device-config.yaml")
-        if text:
-            try:
-                return load_device_config(text)
-            except ConfigError:
-                return None
-    return None
