@@ -51,6 +51,7 @@ def test_many_problems_are_ten_lines_and_a_number(capsys: pytest.CaptureFixture[
     [
         (["top", "--kubeconfig", "/nowhere"], "give --kubeconfig, or set KUBECONFIG"),
         (["top", "--interval", "-1"], "argument --interval: invalid"),
+        (["top", "-A", "-n", "a"], "argument -n/--namespace: not allowed with argument -A/--all-namespaces"),
         (["top", "--request-timeout", "soon"], "argument --request-timeout: 'soon' is not a duration"),
         (["top", "--from", "/nowhere"], "/nowhere: is no archive of kubectl hami bundle: No such file or directory"),
         (["doctor", "--from", "f", "--context", "c"], "give it without --context and --all-contexts"),

@@ -18,7 +18,7 @@ from kubectl_hami.answer.waits import Remedy
 from kubectl_hami.commands.top import top_screen, top_table
 from kubectl_hami.commands.waiting import Waits, waiting_table
 from kubectl_hami.show.form import written
-from kubectl_hami.show.table import table
+from kubectl_hami.show.table import put, table
 from kubectl_hami.values.cluster import ClusterState, Quota, Waiting
 
 from .builders import ALLOCATED, NOW, a_cluster, a_device, a_node, a_pod, a_scrape, a_share
@@ -130,6 +130,13 @@ def printed(width: int) -> list[str]:
     rows = [("a", "7", "some words that can be wrapped where there is no room for all of them"), ("bb", "16384", "")]
     console.print(table([">NAME>NAME>NAME", ">MEMORY", "~WHY"], rows), crop=False)
     return output.getvalue().splitlines()
+
+
+def test_rows_can_stand_without_heads(capsys: pytest.CaptureFixture[str]) -> None:
+    """For scripts that cut columns."""
+    put(table(["NAME"], [("a",), ("b",)]), has_heads=False)
+
+    assert "a\nb\n" == capsys.readouterr().out
 
 
 def test_numbers_end_below_their_head() -> None:

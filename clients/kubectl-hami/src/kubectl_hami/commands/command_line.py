@@ -25,6 +25,20 @@ WELL, BAD, UNKNOWN = 0, 1, 2
 _PROBLEMS_SHOWN: Final = 10
 
 
+def add_namespace(command: argparse.ArgumentParser, text: str) -> None:
+    """Add -n, which *text* explains, and -A, which is the default."""
+    one = command.add_mutually_exclusive_group()
+    one.add_argument("-n", "--namespace", default="", help=text)
+    text = "all namespaces, which is the default"
+    one.add_argument("-A", "--all-namespaces", dest="namespace", action="store_const", const="", help=text)
+
+
+def add_output(command: argparse.ArgumentParser) -> None:
+    """Add -o and --no-headers."""
+    command.add_argument("-o", "--output", choices=("table", "wide", "json", "yaml"), default="table")
+    command.add_argument("--no-headers", action="store_true", help="print the rows alone")
+
+
 _TIMEOUT_HELP: Final = (
     "longest wait for one answer, such as 20s; 0 waits for ever; default: 8s, and 30s for an explanation"
 )

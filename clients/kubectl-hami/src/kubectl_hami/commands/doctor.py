@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kubectl_hami.answer.doctor import checks
-from kubectl_hami.commands.command_line import BAD, UNKNOWN, WELL, add_clusters, read_each, sources, warn
+from kubectl_hami.commands.command_line import BAD, UNKNOWN, WELL, add_clusters, add_output, read_each, sources, warn
 from kubectl_hami.read.collect import examine
 from kubectl_hami.show.form import written
 from kubectl_hami.show.table import put, table
@@ -29,7 +29,7 @@ def add(commands: Any) -> None:
     """Add the command to *commands*."""
     command = commands.add_parser("doctor", help="check the whole path, with a verdict and a fix for each part")
     command.set_defaults(command=run)
-    command.add_argument("-o", "--output", choices=("table", "wide", "json", "yaml"), default="table")
+    add_output(command)
     add_clusters(command)
 
 
@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
         for name, of_cluster in found.items():
             if len(found) > 1:
                 sys.stdout.write(f"{name}\n")
-            put(doctor_table(of_cluster))
+            put(doctor_table(of_cluster), has_heads=not options.no_headers)
     else:
         clusters = [{"cluster": name, "checks": of} for name, of in found.items()]
         sys.stdout.write(written({"clusters": clusters}, options.output))

@@ -18,6 +18,8 @@ from kubectl_hami.commands.command_line import (
     WELL,
     UsageError,
     add_clusters,
+    add_namespace,
+    add_output,
     namespace_of,
     read_each,
     sources,
@@ -37,8 +39,8 @@ def add(commands: Any) -> None:
     command = commands.add_parser("grants", help="what was promised against what the container really has")
     command.set_defaults(command=run)
     command.add_argument("pod", nargs="?", default="", metavar="POD", help="default: every Pod")
-    command.add_argument("-n", "--namespace", default="", help="default: all, for a POD that of the context")
-    command.add_argument("-o", "--output", choices=("table", "wide", "json", "yaml"), default="table")
+    add_namespace(command, "default: all, for a POD that of the context")
+    add_output(command)
     add_clusters(command)
 
 
@@ -64,7 +66,10 @@ def run(options: argparse.Namespace) -> int:
         clusters = [{"cluster": cluster, "grants": of_cluster} for cluster, of_cluster in each]
         sys.stdout.write(written({"clusters": clusters}, options.output))
     elif every:
-        put(grants_table(every, is_wide=options.output == "wide", has_clusters=len(found) > 1))
+        put(
+            grants_table(every, is_wide=options.output == "wide", has_clusters=len(found) > 1),
+            has_heads=not options.no_headers,
+        )
     else:
         sys.stdout.write("no Pod holds a device\n")
     return BAD if any(one.verdict == Verdict.BROKEN.value for one in every) else WELL

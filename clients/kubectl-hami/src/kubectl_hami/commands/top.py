@@ -14,7 +14,7 @@ from rich.text import Text
 from kubectl_hami.answer.narrow import Filter, narrowed
 from kubectl_hami.answer.state import state_of
 from kubectl_hami.answer.top import ORDERS, Row, device_rows, namespace_rows, node_rows, ordered, pod_rows
-from kubectl_hami.commands.command_line import WELL, add_clusters, read_each, sources, warn
+from kubectl_hami.commands.command_line import WELL, add_clusters, add_namespace, add_output, read_each, sources, warn
 from kubectl_hami.commands.watch import Rows, Watched, add_watch, watch
 from kubectl_hami.read.collect import collect
 from kubectl_hami.read.source import Source
@@ -70,12 +70,12 @@ def add(commands: Any) -> None:
     command = commands.add_parser("top", help="what is offered, granted, used and throttled")
     command.set_defaults(command=run)
     command.add_argument("of", nargs="?", choices=tuple(_ROWS), default="devices", metavar=_OF, help="default: devices")
-    command.add_argument("-n", "--namespace", default="", help="only what Pods of this namespace hold")
+    add_namespace(command, "only what Pods of this namespace hold")
     command.add_argument("--node", default="", help="only this Node")
     command.add_argument("--model", default="", help="only devices with this in their model")
     command.add_argument("--sort-by", choices=tuple(ORDERS), default="name", help="most first; default: name")
     add_watch(command, 2)
-    command.add_argument("-o", "--output", choices=("table", "wide", "json", "yaml"), default="table")
+    add_output(command)
     add_clusters(command)
 
 
@@ -109,7 +109,10 @@ def show(states: Sequence[ClusterState], options: argparse.Namespace) -> None:
         sys.stdout.write(written({"clusters": states}, options.output))
     elif any(state.nodes or state.namespaces for state in states) or options.watch:
         is_wide, has_clusters = options.output == "wide", len(states) > 1
-        put(top_table(options.of, _rows(states, options), is_wide=is_wide, has_clusters=has_clusters))
+        put(
+            top_table(options.of, _rows(states, options), is_wide=is_wide, has_clusters=has_clusters),
+            has_heads=not options.no_headers,
+        )
     else:
         is_narrowed = options.namespace or options.node or options.model
         sys.stdout.write(f"no {options.of} match\n" if is_narrowed else "no Node offers devices\n")

@@ -15,7 +15,17 @@ from typing import Any, Final
 from rich.table import Table
 
 from kubectl_hami.answer.usage import COUNTERS, DeviceHours, Total, hours, query, totals
-from kubectl_hami.commands.command_line import UNKNOWN, WELL, UsageError, add_clusters, read_each, sources, warn
+from kubectl_hami.commands.command_line import (
+    UNKNOWN,
+    WELL,
+    UsageError,
+    add_clusters,
+    add_namespace,
+    add_output,
+    read_each,
+    sources,
+    warn,
+)
 from kubectl_hami.read.archive import load
 from kubectl_hami.read.collect import collect
 from kubectl_hami.read.prometheus import asked
@@ -50,7 +60,7 @@ def add(commands: Any) -> None:
         metavar="{namespaces,pods,models}",
         help="default: namespaces",
     )
-    command.add_argument("-n", "--namespace", default="", help="only this namespace")
+    add_namespace(command, "only this namespace")
     command.add_argument(
         "--since",
         default="",
@@ -58,7 +68,7 @@ def add(commands: Any) -> None:
         help="such as 24h or 30d, with --prometheus; or an archive that `bundle` took; default: since counting began",
     )
     command.add_argument("--prometheus", default="", metavar="URL", help="a server that scrapes the monitors")
-    command.add_argument("-o", "--output", choices=("table", "wide", "json", "yaml"), default="table")
+    add_output(command)
     add_clusters(command)
 
 
@@ -179,7 +189,7 @@ def show(since: datetime | None, found: Found, options: argparse.Namespace) -> N
         clusters = [{"cluster": cluster, "usage": each} for cluster, each in found]
         sys.stdout.write(written({"since": since, "clusters": clusters}, options.output))
     elif rows:
-        put(usage_table(options.of, rows, has_clusters=len(found) > 1))
+        put(usage_table(options.of, rows, has_clusters=len(found) > 1), has_heads=not options.no_headers)
     else:
         sys.stdout.write("no device time was counted\n")
 

@@ -15,7 +15,7 @@ from rich.table import Table
 from kubectl_hami.answer.narrow import Filter, narrowed
 from kubectl_hami.answer.state import state_of
 from kubectl_hami.answer.waits import Remedy, remedies
-from kubectl_hami.commands.command_line import WELL, add_clusters, read_each, sources, warn
+from kubectl_hami.commands.command_line import WELL, add_clusters, add_namespace, add_output, read_each, sources, warn
 from kubectl_hami.commands.watch import Rows, Watched, add_watch, watch
 from kubectl_hami.read.collect import collect_pods
 from kubectl_hami.read.scheduler import explanation
@@ -46,9 +46,9 @@ def add(commands: Any) -> None:
     """Add the command to *commands*."""
     command = commands.add_parser("waiting", help="who waits for devices, how long, why, and what would help")
     command.set_defaults(command=run)
-    command.add_argument("-n", "--namespace", default="", help="only Pods of this namespace")
+    add_namespace(command, "only Pods of this namespace")
     add_watch(command, _INTERVAL_SECONDS)
-    command.add_argument("-o", "--output", choices=("table", "wide", "json", "yaml"), default="table")
+    add_output(command)
     add_clusters(command)
 
 
@@ -102,7 +102,7 @@ def show(seen: Sequence[Waits], options: argparse.Namespace) -> None:
         ]
         sys.stdout.write(written({"clusters": clusters}, options.output))
     elif any(waits.state.waiting for waits in seen):
-        put(waiting_table(seen, is_wide=options.output == "wide"))
+        put(waiting_table(seen, is_wide=options.output == "wide"), has_heads=not options.no_headers)
     else:
         sys.stdout.write("no Pod waits for devices\n")
 

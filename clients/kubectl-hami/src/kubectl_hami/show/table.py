@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -86,8 +86,9 @@ def console(*, is_error: bool = False) -> Console:
     return found
 
 
-def put(found: RenderableType) -> None:
+def put(found: Table, *, has_heads: bool = True) -> None:
     """Print a table; in a file or a pipe no line ends in blanks."""
+    found.show_header = has_heads
     target = console()
     if target.is_terminal:
         target.print(found, crop=False)
