@@ -55,10 +55,10 @@ def _show(outcome: Outcome, screen: Screen) -> None:
     screen.progress("")
     screen.heading("Pods and faults")
     kinds = [(f"Pods: {kind}", count) for kind, count in outcome.pods.most_common()]
-    rejected = [(f"rejected by a kubelet: {reason}", count) for reason, count in outcome.rejected.most_common()]
+    excused = outcome.excused.most_common()
     faults = [(f"fault: {kind}", count) for kind, count in outcome.faults.most_common()]
     exits = [(f"ended by itself: {how}", count) for how, count in outcome.exits.most_common()]
-    rows = [*kinds, *rejected, *faults, *exits]
+    rows = [*kinds, *excused, *faults, *exits]
     screen.table(("", ">number"), ((name, str(count)) for name, count in rows))
     if outcome.usage:
         screen.heading("First calm and end")

@@ -51,7 +51,7 @@ class Outcome:
     """How long it took, the start included."""
     pods: Counter[str] = field(default_factory=Counter)
     ran: int = 0
-    rejected: Counter[str] = field(default_factory=Counter)
+    excused: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
     exits: Counter[str] = field(default_factory=Counter)
     calms: list[Calm] = field(default_factory=list)
@@ -154,7 +154,7 @@ async def _compare(cluster: SoakCluster, outcome: Outcome) -> None:
 
 
 def _collect(outcome: Outcome, cluster: SoakCluster, load: Load, faults: Faults) -> None:
-    outcome.pods, outcome.ran, outcome.rejected = load.created, load.ran, load.rejected
+    outcome.pods, outcome.ran, outcome.excused = load.created, load.ran, load.excused
     outcome.faults, outcome.exits = faults.counts, cluster.exits
     if cluster.recorder is not None:
         outcome.versions, outcome.gaps = cluster.recorder.judge.line, cluster.recorder.judge.gaps

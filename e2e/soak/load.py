@@ -37,6 +37,8 @@ NODES = {"foreign": {*FOREIGN}, "mig": {MIG.name}, "driver": {DRIVER.name}}
 """What kinds of Pods need."""
 REJECTED = {"UnexpectedAdmissionError", "OutOfnvidia.com/gpu"}
 """Reasons with which a kubelet rejects a Pod while its device plugin is away. They are final, and not the program's."""
+LOST = ("Unknown", 255)
+"""Reason and exit code of a container that containerd finds ended when it starts: its Node had lost its power."""
 
 
 @dataclass(frozen=True)
@@ -178,8 +180,8 @@ class Load:
         """How many Pods of each kind were created."""
         self.ran = 0
         """How many Pods were seen running."""
-        self.rejected: Counter[str] = Counter()
-        """How many Pods were rejected by a kubelet, by its reason."""
+        self.excused: Counter[str] = Counter()
+        """How many Pods failed neither by their program nor by a service, by the reason."""
         self.failures: list[str] = []
         """Pods that failed, and their programs had not."""
         self._cluster = cluster
@@ -265,9 +267,18 @@ class Load:
             self._judge(pod, status)
 
     def _judge(self, pod: Object, status: Object) -> None:
-        if status.get("reason") in REJECTED:
-            self.rejected[status["reason"]] += 1
+        if reason := excuse(status):
+            self.excused[reason] += 1
         elif MAY_FAIL not in (pod["metadata"].get("labels") or {}):
             states = [each.get("state") for each in status.get("containerStatuses", [])]
             why = f"{status.get('reason')}: {status.get('message')}, containers {states}"
             self.failures.append(f"failed: Pod {name_of(pod)} failed, and its program had not: {why}")
+
+
+def excuse(status: Object) -> str:
+    """Return why a Pod with *status* failed, if neither its program nor a service is to blame; else empty."""
+    if status.get("reason") in REJECTED:
+        return f"rejected by a kubelet: {status['reason']}"
+    ended = [(each.get("state") or {}).get("terminated") or {} for each in status.get("containerStatuses") or ()]
+    failed = [(each.get("reason"), each.get("exitCode")) for each in ended if each.get("exitCode") != 0]
+    return "ended with its Node" if failed and all(each == LOST for each in failed) else ""

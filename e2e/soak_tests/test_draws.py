@@ -1,5 +1,5 @@
 """
-What a seed draws, and what counts as growth.
+What a seed draws, what counts as growth, and which failed Pods are nobody's fault.
 """
 
 from itertools import islice
@@ -11,7 +11,7 @@ from soak import real
 from soak.cluster import Site
 from soak.embedded import SITE
 from soak.faults import draw_round, kinds_of
-from soak.load import draw_plans
+from soak.load import draw_plans, excuse
 from soak.planted import DEFECTS, Defect
 from soak.usage import SERVICES, Usage, filter_p99_seconds, growths
 
@@ -69,3 +69,25 @@ def test_p99_of_filter_is_over_all_outcomes() -> None:
 def test_planted_defect_changes_a_function_that_there_is(defect: Defect) -> None:
     """Its name is a text, because only the service that has the defect imports the function."""
     assert callable(resolve_name(defect.function))
+
+
+def ended(reason: str, exit_code: int) -> dict[str, object]:
+    """Return the status of a container that has ended."""
+    return {"state": {"terminated": {"reason": reason, "exitCode": exit_code}}}
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        ({"reason": "UnexpectedAdmissionError"}, "rejected by a kubelet: UnexpectedAdmissionError"),
+        ({"containerStatuses": [ended("Unknown", 255)]}, "ended with its Node"),
+        ({"containerStatuses": [ended("Completed", 0), ended("Unknown", 255)]}, "ended with its Node"),
+        ({"containerStatuses": [ended("Error", 255)]}, ""),
+        ({"containerStatuses": [ended("StartError", 128), ended("Unknown", 255)]}, ""),
+        ({"containerStatuses": [ended("Error", 137)]}, ""),
+        ({}, ""),
+    ],
+)
+def test_pod_that_failed_is_excused_only_if_nobody_is_to_blame(status: dict[str, object], reason: str) -> None:
+    """A Node that loses its power takes its programs with it; a hook or a library that ends one is to blame."""
+    assert reason == excuse(status)
