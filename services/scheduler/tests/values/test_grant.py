@@ -147,6 +147,15 @@ def test_init_containers_are_done_when_every_ordinary_one_has_ended_well() -> No
     assert not inits_are_done(a_pod())
 
 
+@pytest.mark.parametrize(("phase", "are_done"), [("Running", True), ("Pending", False), (None, False)])
+def test_init_containers_without_a_status_are_done_once_the_pod_runs(phase: str | None, are_done: bool) -> None:
+    """A kubelet that rejects a Pod after its own restart takes the statuses away while the containers end."""
+    pod = {**a_pod(inits=[a_container("i0")]), "status": {"phase": phase}}
+
+    assert are_done == inits_are_done(pod)
+    assert not inits_are_done({**a_pod(inits=[a_container("s0", sidecar=True)]), "status": {"phase": phase}})
+
+
 def test_unreadable_mig_annotation_means_no_known_instance() -> None:
     """The shares still count; the device is then closed to others."""
     pod = a_pod(node="n1", allocated="GPU-m,NVIDIA,9856,28:;", annotations={"hami.io/vgpu-mig-allocations": "[{"})

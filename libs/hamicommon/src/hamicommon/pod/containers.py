@@ -11,6 +11,7 @@ from typing import Any, Final
 
 ENDED_PHASES: Final = ("Succeeded", "Failed")
 """The phases of a Pod that has ended: no container runs or will run."""
+RUNNING: Final = "Running"
 NOT_ENDED: Final = ",".join(f"status.phase!={phase}" for phase in ENDED_PHASES)
 """The same for the API server, as the field selector of all other Pods."""
 
@@ -62,15 +63,20 @@ def inits_are_done(pod: Mapping[str, Any]) -> bool:
     """
     Return whether *pod* has ordinary init containers and all of them have succeeded.
 
-    Until then each of them counts, as in HAMi.
-    Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/scheduler/scheduler.go (onUpdatePod)
+    Until then each of them counts, as in HAMi. A kubelet that restarts and rejects a Pod takes every status of its
+    containers away while they end. The phase stays, and `Running` means that the init containers had succeeded.
+    Sources: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/scheduler/scheduler.go (onUpdatePod),
+    https://github.com/kubernetes/kubernetes/blob/v1.37.2/pkg/kubelet/status/status_manager.go (mergePodStatus)
     """
     inits = (pod.get("spec") or {}).get("initContainers")
     if not inits:
         return False
-    statuses = (pod.get("status") or {}).get("initContainerStatuses") or ()
-    done = {status.get("name") for status in statuses if has_succeeded(status)}
     names = {container.get("name") for container in inits if container.get("restartPolicy") != ALWAYS}
+    status = pod.get("status") or {}
+    statuses = status.get("initContainerStatuses")
+    if not statuses:
+        return bool(names) and status.get("phase") == RUNNING
+    done = {one.get("name") for one in statuses if has_succeeded(one)}
     return bool(names) and names <= done
 
 

@@ -75,14 +75,14 @@ def _began(metadata: Mapping[str, Any], status: Mapping[str, Any]) -> float | No
 
 
 def _prepared(pod: Mapping[str, Any], began: float) -> float:
-    """Return when the last ordinary init container ended; at once without any."""
+    """Return when the last ordinary init container ended, as far as is known; at once without any."""
     inits = {str(container.get("name")) for container, kind in containers_of(pod) if kind is ContainerKind.INIT}
     if not inits:
         return began
     if not inits_are_done(pod):
         return LASTING
     statuses = statuses_of(pod.get("status") or {})
-    return max(_finished(statuses[name]) or began for name in inits)
+    return max(_finished(statuses.get(name, {})) or began for name in inits)
 
 
 def _ended(status: Mapping[str, Any], began: float) -> float:
