@@ -4,6 +4,7 @@ A Pod reads the same from JSON and protobuf, and bad bytes only end the watch.
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
+from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,9 @@ pods = st.fixed_dictionaries(
         "status": some(
             {
                 "phase": names,
+                "startTime": st.datetimes(datetime(1970, 1, 1), datetime(9999, 1, 1)).map(
+                    lambda moment: f"{moment.isoformat(timespec='seconds')}Z"
+                ),
                 "initContainerStatuses": st.lists(
                     st.fixed_dictionaries({"name": names, "state": states}), min_size=1, max_size=3
                 ),
@@ -101,9 +105,15 @@ def in_protobuf(pod: Object) -> bytes:
             **spec,
             **{kind: [*map(_container, spec.get(kind, ()))] for kind in ("initContainers", "containers")},
         },
-        status=pod["status"],
+        status={**pod["status"], **_start(pod["status"])},
     )
     return message.SerializeToString()
+
+
+def _start(status: Object) -> Object:
+    if "startTime" not in status:
+        return {}
+    return {"startTime": {"seconds": int(datetime.fromisoformat(status["startTime"]).timestamp())}}
 
 
 def _container(found: Object) -> Object:
@@ -136,6 +146,19 @@ def test_pods_in_protobuf_are_those_in_json_however_the_stream_is_cut(told: list
     stream = b"".join(framed(kind, in_protobuf(pod)) for kind, pod in told)
 
     assert [(kind, trimmed(pod)) for kind, pod in told] == read(cut(stream, places))
+
+
+def test_start_that_no_calendar_has_ends_no_watch() -> None:
+    """Kubelets write it, and the API server takes any number."""
+    pod = Pod(
+        metadata={"name": "p"},
+        spec={"initContainers": [{"name": "i"}]},
+        status={"phase": "Running", "startTime": {"seconds": 2**62}},
+    )
+
+    [(_, found)] = read([framed("ADDED", pod.SerializeToString())])
+
+    assert {"phase": "Running"} == found["status"]
 
 
 def test_what_decides_nothing_is_left_out() -> None:

@@ -147,13 +147,19 @@ def test_init_containers_are_done_when_every_ordinary_one_has_ended_well() -> No
     assert not inits_are_done(a_pod())
 
 
-@pytest.mark.parametrize(("phase", "are_done"), [("Running", True), ("Pending", False), (None, False)])
-def test_init_containers_without_a_status_are_done_once_the_pod_runs(phase: str | None, are_done: bool) -> None:
+@pytest.mark.parametrize(
+    ("status", "are_done"),
+    [
+        ({"phase": "Running", "startTime": "2026-08-21T10:59:00Z"}, True),
+        ({"phase": "Pending", "startTime": "2026-08-21T10:59:00Z"}, False),
+        ({"phase": "Running"}, False),
+        ({}, False),
+    ],
+)
+def test_init_containers_without_a_status_are_done_once_the_pod_runs(status: dict[str, Any], are_done: bool) -> None:
     """A kubelet that rejects a Pod after its own restart takes the statuses away while the containers end."""
-    pod = {**a_pod(inits=[a_container("i0")]), "status": {"phase": phase}}
-
-    assert are_done == inits_are_done(pod)
-    assert not inits_are_done({**a_pod(inits=[a_container("s0", sidecar=True)]), "status": {"phase": phase}})
+    assert are_done == inits_are_done({**a_pod(inits=[a_container("i0")]), "status": status})
+    assert not inits_are_done({**a_pod(inits=[a_container("s0", sidecar=True)]), "status": status})
 
 
 def test_unreadable_mig_annotation_means_no_known_instance() -> None:

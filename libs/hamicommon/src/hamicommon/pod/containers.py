@@ -64,7 +64,8 @@ def inits_are_done(pod: Mapping[str, Any]) -> bool:
     Return whether *pod* has ordinary init containers and all of them have succeeded.
 
     Until then each of them counts, as in HAMi. A kubelet that restarts and rejects a Pod takes every status of its
-    containers away while they end. The phase stays, and `Running` means that the init containers had succeeded.
+    containers away while they end. The phase stays, and `Running`, of a Pod that a kubelet has started, means that the
+    init containers had succeeded.
     Sources: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/scheduler/scheduler.go (onUpdatePod),
     https://github.com/kubernetes/kubernetes/blob/v1.37.2/pkg/kubelet/status/status_manager.go (mergePodStatus)
     """
@@ -75,7 +76,7 @@ def inits_are_done(pod: Mapping[str, Any]) -> bool:
     status = pod.get("status") or {}
     statuses = status.get("initContainerStatuses")
     if not statuses:
-        return bool(names) and status.get("phase") == RUNNING
+        return bool(names) and status.get("phase") == RUNNING and bool(status.get("startTime"))
     done = {one.get("name") for one in statuses if has_succeeded(one)}
     return bool(names) and names <= done
 

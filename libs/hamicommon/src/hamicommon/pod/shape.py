@@ -41,7 +41,7 @@ POD: Final = {
         "initContainers": _CONTAINERS,
         "containers": _CONTAINERS,
     },
-    "status": {"phase": str, "initContainerStatuses": _STATUSES, "containerStatuses": _STATUSES},
+    "status": {"phase": str, "startTime": str, "initContainerStatuses": _STATUSES, "containerStatuses": _STATUSES},
 }
 _NEW_CONTAINERS: Final = [{**_CONTAINERS[0], "ports": [{"hostPort": int}]}]
 _EXPRESSIONS: Final = [{"key": str, "operator": str, "values": [str]}]

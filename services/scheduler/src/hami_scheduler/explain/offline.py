@@ -132,7 +132,7 @@ def pruned(found: Object) -> Object:
                 kept["spec"][part] = [_picked(container, _CONTAINER) for container in spec[part]]
         if spec.get("volumes"):
             kept["spec"]["volumes"] = [{kind: {} for kind in one if kind != "name"} for one in spec["volumes"]]
-        kept["status"] = {**_picked(status, ("phase", "initContainerStatuses")), **_conditions(status)}
+        kept["status"] = {**_picked(status, ("phase", "startTime", "initContainerStatuses")), **_conditions(status)}
         resized = [_picked(one, _RESIZED) for one in status.get("containerStatuses") or () if one.get("resources")]
         if resized:
             kept["status"]["containerStatuses"] = resized

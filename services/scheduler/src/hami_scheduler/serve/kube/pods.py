@@ -7,6 +7,7 @@ Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#protobuf-en
 """
 
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import orjson
@@ -33,20 +34,23 @@ _MAGIC = b"k8s\0"
 _GRACE = "terminationGracePeriodSeconds"
 _END = ("phase", "reason", "message")
 """How a Pod ended; a kubelet that rejects one gives a reason and a message."""
+# When a kubelet has started a Pod is read only where it has no status of its init containers (`inits_are_done`).
 _METADATA = ("name", "namespace", "uid", "resourceVersion", "labels", "annotations")
 
 
 def trimmed(pod: Mapping[str, Any]) -> Object:
     """Return the parts of *pod*, from JSON, that decide what it holds, without empty ones."""
     metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
+    init_statuses = status.get("initContainerStatuses") or ()
+    has_lost_statuses = bool(spec.get("initContainers")) and not init_statuses
     return _shaped(
         {key: metadata.get(key) for key in _METADATA},
         {
             **{key: spec.get(key) for key in ("nodeName", "priority", _GRACE)},
             **{key: [*map(_trimmed_container, spec.get(key) or ())] for key in ("initContainers", "containers")},
         },
-        {key: status.get(key) for key in _END},
-        [*map(_trimmed_init_status, status.get("initContainerStatuses") or ())],
+        {**{key: status.get(key) for key in _END}, "startTime": status.get("startTime") if has_lost_statuses else None},
+        [*map(_trimmed_init_status, init_statuses)],
     )
 
 
@@ -120,6 +124,9 @@ def _pod(raw: bytes) -> Object:
     said = metadata.annotations
     annotations = {key: said[key].decode(errors="replace") for key in said}  # Faster than `items`, which is Python.
     texts = {key: getattr(metadata, key) for key in ("name", "namespace", "uid", "resourceVersion")}
+    end = {key: getattr(status, key) for key in _END}
+    if spec.initContainers and not status.initContainerStatuses and status.HasField("startTime"):
+        end["startTime"] = _moment(status.startTime.seconds)
     return _shaped(
         {**texts, "labels": dict(metadata.labels), "annotations": annotations},
         {
@@ -129,9 +136,17 @@ def _pod(raw: bytes) -> Object:
             "initContainers": [*map(_container_message, spec.initContainers)],
             "containers": [*map(_container_message, spec.containers)],
         },
-        {key: getattr(status, key) for key in _END},
+        end,
         [*map(_init_status_message, status.initContainerStatuses)],
     )
+
+
+def _moment(unix_seconds: int) -> str:
+    """Return a moment as JSON has it, empty if JSON has none for it."""
+    try:
+        return datetime.fromtimestamp(unix_seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):
+        return ""
 
 
 def _container_message(found: Container) -> Object:
