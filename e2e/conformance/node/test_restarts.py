@@ -101,6 +101,28 @@ async def test_ended_init_container(node: Host) -> None:
     await answers(node)
 
 
+async def test_rejected_pod_that_still_runs(node: Host) -> None:
+    """A running Pod that a restarted kubelet rejects keeps its phase, and no other status, until it has ended."""
+    plugin = await node.plugin()
+    main = node.container(script="trap '' TERM; echo up; while :; do sleep 0.05; done", devices=1)
+    inits = [node.container("init", "true", devices=1)]
+    await node.create("p", main, initContainers=inits, terminationGracePeriodSeconds=3)
+    await node.says("p", "up")
+    started_at = (await node.phase("p", "Running"))["status"]["startTime"]
+    node.peer.kill_kubelet()
+    await plugin.stop()
+
+    node.peer.start_kubelet()
+
+    ending = (await node.until("p", lambda status: "initContainerStatuses" not in status))["status"]
+    assert ("Running", started_at) == (ending["phase"], ending["startTime"])
+    assert not {"reason", "conditions", "containerStatuses", "podIP"} & ending.keys()
+    ended = (await node.phase("p", "Failed"))["status"]
+    assert "UnexpectedAdmissionError" == ended["reason"]
+    assert "terminated" in ended["initContainerStatuses"][0]["state"]
+    await answers(node)
+
+
 async def test_sockets_are_deleted(node: Host) -> None:
     """A starting kubelet deletes the plugins' sockets, and has no devices until a plugin registers again."""
     plugin = await node.plugin()

@@ -111,6 +111,7 @@ class PodWorker:
         started_at = pod.get("status", {}).get("startTime")
         self._started_at = podstatus.of_time(started_at) if started_at else time.time()
         self._verdict: tuple[str, str] | None = None
+        self._is_ending = False
         self._dirty = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._run_task: asyncio.Task[None] | None = None
@@ -139,7 +140,11 @@ class PodWorker:
     async def reject(self, reason: str, message: str) -> None:
         """Fail the Pod without starting it, and end the containers that an earlier kubelet started."""
         self.node.events.warn(self.pod, reason, message)
+        if self.running:
+            self._is_ending = True
+            self._report()
         await _stop(self._members, REJECTED_GRACE_SECONDS)
+        self._is_ending = False
         self._verdict = (reason, f"Pod was rejected: {message}")
         self.is_finished = True
         self._report()
@@ -318,7 +323,7 @@ class PodWorker:
         while self._dirty.is_set():
             self._dirty.clear()
             inits, apps = ([member.state() for member in members] for members in (self._inits, self._apps))
-            state = PodState(inits, apps, self._started_at, self.is_finished, self._verdict)
+            state = PodState(inits, apps, self._started_at, self.is_finished, self._verdict, self._is_ending)
             status = podstatus.pod_status(self.pod, self.uid, state, time.time())
             if status == self._written:
                 continue

@@ -64,10 +64,24 @@ class PodState:
     """Whether nothing of it runs or will run again."""
     verdict: tuple[str, str] | None = None
     """Reason and message with which the kubelet failed it, or None."""
+    is_ending: bool = False
+    """Whether the kubelet has rejected it, and containers that an earlier kubelet started have not ended yet."""
+
+
+_WITHOUT = dict.fromkeys(
+    ("conditions", "containerStatuses", "initContainerStatuses", "podIP", "podIPs", "hostIP", "hostIPs")
+)
+"""
+What a kubelet takes away from the status of a Pod that it rejects, until its containers have ended.
+
+Source: https://github.com/kubernetes/kubernetes/blob/v1.37.2/pkg/kubelet/status/status_manager.go (`mergePodStatus`)
+"""
 
 
 def pod_status(pod: Object, pod_uid: str, state: PodState, now: float) -> Object:
     """Return the status. Unchanged conditions keep their transition time from *pod*."""
+    if state.is_ending:
+        return {**_WITHOUT, "phase": (pod.get("status") or {}).get("phase"), "startTime": as_time(state.started_at)}
     phase = _phase(state)
     status: Object = {"phase": phase, "startTime": as_time(state.started_at)}
     if state.verdict:
