@@ -22,6 +22,7 @@ from kubernetes.stream import portforward
 
 from hamicommon.runtime.api.http_proxy import proxy_of
 from kubectl_hami.read.source import ANSWER_LIMIT_BYTES, Endpoint, ReadError
+from kubectl_hami.read.together import THREADS
 
 T = TypeVar("T")
 
@@ -217,6 +218,7 @@ def connect(
 def _client(kubeconfig: str | None, context: str, agent: str) -> client.ApiClient:
     """Return a client of *context* that uses the proxy that kubectl uses."""
     configuration = client.Configuration()
+    configuration.connection_pool_maxsize = THREADS
     _load(kubeconfig, context, client_configuration=configuration)
     proxy = proxy_of(configuration.host, os.environ)
     configuration.proxy = proxy or configuration.proxy
