@@ -261,7 +261,7 @@ async def _deleted(cluster: SoakCluster, fault: Drawn) -> AsyncIterator[None]:
 async def _rebooted(cluster: SoakCluster, fault: Drawn) -> AsyncIterator[None]:
     """Cut the power of a Node, and boot it again."""
     assert isinstance(cluster, RealSoakCluster)
-    await asyncio.to_thread(cluster.control_plane.node(fault.victim).restart)
+    await cluster.reboot(fault.victim)
     yield
 
 

@@ -6,7 +6,7 @@ The kubelets start containers again, later each time (CrashLoopBackOff). The kee
 
 import asyncio
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
@@ -41,6 +41,7 @@ class RealSoakCluster(RealCluster, SoakCluster):
         super().__init__(control_plane, nodes, release)
         self.exits = Counter()
         self.held, self.ended = set(), set()
+        self._booting: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def pids(self, part: str) -> list[int]:
         """Find those of containers by their Pods; none while the API server is away."""
@@ -65,6 +66,11 @@ class RealSoakCluster(RealCluster, SoakCluster):
         workload = WORKLOADS.get(part, "deployment/hami-scheduler")
         with suppress(ClusterError):  # the API server is away
             await asyncio.to_thread(self.control_plane.kubectl, "rollout", "restart", workload, f"--namespace={HAMI}")
+
+    async def reboot(self, node: str) -> None:
+        """Cut the power of a Node, once it has booted if it is just booting, and boot it again."""
+        async with self._booting[node]:
+            await asyncio.to_thread(self.control_plane.node(node).restart)
 
     async def keep(self) -> None:
         """Start API server and kubelets again; kubelets start the containers."""
