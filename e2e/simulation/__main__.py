@@ -1,19 +1,20 @@
 """
 Simulate leader changes until enough have passed, and say what was found.
 
-    tox -e simulation -- --changes 100000        stories with other seeds, on all processors
+    tox -e simulation -- --changes 100000        stories with other seeds, on all processors; Ctrl-C ends it early
     tox -e simulation -- --planted               whether each planted defect is found
     tox -e simulation -- --seed 17 --stories 1   one story again, with its history
 """
 
 import argparse
 import os
-import subprocess
+import signal
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import suppress
 from itertools import count, islice
 
 import structlog
@@ -46,11 +47,13 @@ def main() -> int:
     if os.environ.get("PYTHONHASHSEED") != "0":
         # The order of sets would differ from run to run, and so would the story of a seed.
         again = [sys.executable, "-m", "simulation", *sys.argv[1:]]
-        return subprocess.run(again, env={**os.environ, "PYTHONHASHSEED": "0"}, check=False).returncode
+        os.execve(sys.executable, again, {**os.environ, "PYTHONHASHSEED": "0"})
     return _plant(options) if options.planted else _campaign(options)
 
 
-def _quietly() -> None:
+def _begin() -> None:
+    """Log little, and leave Ctrl-C to the process that counts stories."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
 
 
@@ -72,7 +75,7 @@ def _campaign(options: argparse.Namespace) -> int:
     """Simulate until the wanted number is reached."""
     began, changes, bound, faults, stories = time.monotonic(), 0, 0, Counter[str](), 0
     problems: list[str] = []
-    for outcome in _outcomes(options):
+    for outcome in _until_interrupted(_outcomes(options)):
         stories += 1
         changes += outcome.leader_changes
         bound += outcome.bound
@@ -102,12 +105,18 @@ def _campaign(options: argparse.Namespace) -> int:
     return 1 if problems else 0
 
 
+def _until_interrupted(outcomes: Iterator[Outcome]) -> Iterator[Outcome]:
+    """Yield *outcomes* until Ctrl-C: what has passed until then counts."""
+    with suppress(KeyboardInterrupt):
+        yield from outcomes
+
+
 def _outcomes(options: argparse.Namespace, defect: str | None = None) -> Iterator[Outcome]:
     """Yield what becomes of each story, as they end."""
     seeds = (
         count(options.seed) if options.stories is None else iter(range(options.seed, options.seed + options.stories))
     )
-    with ProcessPoolExecutor(options.processes, initializer=_quietly) as pool:
+    with ProcessPoolExecutor(options.processes, initializer=_begin) as pool:
         running = {pool.submit(_story, seed, defect) for seed in islice(seeds, options.processes)}
         while running:
             done = next(as_completed(running))
