@@ -23,8 +23,8 @@ EXECUTE_SECONDS = 10.0
 POLL_SECONDS = 0.01
 _FLAGS = 6
 """The place of a process's flags in its `stat`, from its state on (proc(5))."""
-_FORKED_ONLY = 0x40
-"""PF_FORKNOEXEC of linux/sched.h."""
+_EXITING, _FORKED_ONLY = 0x04, 0x40
+"""PF_EXITING and PF_FORKNOEXEC of linux/sched.h."""
 _ENDING_WITH_US = ("setpriv", "--pdeathsig", "TERM", "--")
 """
 A program of util-linux: the kernel ends the command after it (SIGTERM) with the thread that started it.
@@ -105,18 +105,19 @@ def environment(pid: int) -> dict[str, str]:
     container as started before. Raises: OSError if the process has ended, or executes nothing within EXECUTE_SECONDS.
     """
     deadline = time.monotonic() + EXECUTE_SECONDS
-    while _is_forked_only(pid):
+    while _flags(pid) & _FORKED_ONLY:
         if time.monotonic() > deadline:
             raise TimeoutError(f"process {pid} has executed no program within {EXECUTE_SECONDS:g} s")
         time.sleep(POLL_SECONDS)
     raw = Path(f"/proc/{pid}/environ").read_bytes()
+    if not raw and _flags(pid) & _EXITING:
+        raise ProcessLookupError(f"process {pid} has ended")
     return dict(entry.split("=", 1) for entry in raw.decode(errors="replace").split("\0") if "=" in entry)
 
 
-def _is_forked_only(pid: int) -> bool:
-    """Return whether the process executed no program since it was forked. Raises: OSError if it has ended."""
-    after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return bool(int(after_name[_FLAGS]) & _FORKED_ONLY)
+def _flags(pid: int) -> int:
+    """Return the flags of a process. Raises: OSError if there is none."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[_FLAGS])
 
 
 def commands_with(text: str) -> list[str]:

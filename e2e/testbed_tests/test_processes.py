@@ -77,3 +77,13 @@ def test_environment_is_that_of_the_program_and_not_of_its_launcher() -> None:
 
         assert {"OF": "program"} == found
         launcher.wait()
+
+
+def test_process_that_ends_while_it_is_looked_at_has_no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel then reads nothing from the file that it had opened, which is not an empty environment."""
+    with subprocess.Popen(["sleep", "0"], env={"OF": "program"}) as ended:
+        os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+        monkeypatch.setattr(Path, "read_bytes", lambda _: b"")
+
+        with pytest.raises(ProcessLookupError, match="has ended"):
+            environment(ended.pid)
