@@ -113,7 +113,8 @@ def test_every_container_has_probes(component: str) -> None:
 def test_no_container_is_privileged(component: str) -> None:
     """None is privileged, and root file systems are read-only; on Nodes files belong to any user."""
     needed = ["DAC_OVERRIDE"] if WORKLOADS[component][0] == "DaemonSet" else []
-    spec = pod_spec(workload(component, {"monitor": {"watchdog": {"enabled": False}}}))
+    least = {"monitor": {"watchdog": {"enabled": False}}, "devicePlugin": {"memoryEnforcement": "none"}}
+    spec = pod_spec(workload(component, least))
 
     assert not any(spec.get(name) for name in ("hostNetwork", "hostPID", "hostIPC"))
     for each in spec["containers"]:
@@ -145,13 +146,35 @@ def test_folder_of_an_mps_daemon_is_mounted_under_its_own_path() -> None:
     assert not any(each["name"] == "mps" for each in pod_spec(workload("devicePlugin"))["volumes"])
 
 
-def test_only_the_watchdog_sees_the_nodes_control_groups() -> None:
+def test_watchdog_alone_lets_the_monitor_see_the_nodes_control_groups() -> None:
     """Read-only, and under the host's path, which NVML takes."""
     cgroup = {"name": "cgroup", "mountPath": "/sys/fs/cgroup", "readOnly": True}
     without = workload("monitor", {"monitor": {"watchdog": {"enabled": False}}})
 
     assert cgroup in pod_spec(workload("monitor"))["containers"][0]["volumeMounts"]
     assert not any(each["name"] == "cgroup" for each in pod_spec(without)["volumes"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_given"),
+    [
+        pytest.param({}, True, id="auto"),
+        pytest.param({"memoryEnforcement": "required"}, True, id="required"),
+        pytest.param({"memoryEnforcement": "none"}, False, id="none"),
+        pytest.param({"mockDevices": [{"name": "T4", "memoryMib": 16384}]}, False, id="mock devices"),
+        pytest.param({"deviceListStrategy": "envvar"}, False, id="no native CDI"),
+    ],
+)
+def test_plugin_may_limit_control_groups_if_the_driver_shall_limit_memory(
+    settings: dict[str, object], is_given: bool
+) -> None:
+    """The driver takes limits from an administrator alone, who can write the Node's control groups."""
+    spec = pod_spec(workload("devicePlugin", {"devicePlugin": settings}))
+    [container] = spec["containers"]
+
+    assert is_given == ({"name": "cgroup", "mountPath": "/sys/fs/cgroup"} in container["volumeMounts"])
+    assert is_given == any(volume["name"] == "cgroup" for volume in spec["volumes"])
+    assert is_given == ("SYS_ADMIN" in container["securityContext"]["capabilities"]["add"])
 
 
 OPENSHIFT = ("--api-versions", "security.openshift.io/v1")
@@ -413,7 +436,7 @@ def test_plugin_is_privileged_only_for_mig(values: Json) -> None:
     """NVIDIA's runtime in a CDI mode does not give it the GPUs in MIG mode. In mode `legacy` it wants two variables."""
     plain, made = container("devicePlugin"), container("devicePlugin", {"devicePlugin": values})
 
-    assert ["DAC_OVERRIDE"] == plain["securityContext"]["capabilities"]["add"]
+    assert ["DAC_OVERRIDE", "SYS_ADMIN"] == plain["securityContext"]["capabilities"]["add"]
     assert {"runAsUser": 0, "privileged": True, "readOnlyRootFilesystem": True} == made["securityContext"]
     added = {each["name"] for each in made["env"]} - {each["name"] for each in plain["env"]}
     assert {"NVIDIA_MIG_CONFIG_DEVICES", "NVIDIA_MIG_MONITOR_DEVICES"} == added
