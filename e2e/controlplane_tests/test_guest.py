@@ -31,9 +31,11 @@ from pathlib import Path
 import pynvml
 from testbed.hardware import FIRST_DRIVER_WITH_LIMITS, FakeDriver
 
-FakeDriver(Path(sys.argv[1])).load(version=FIRST_DRIVER_WITH_LIMITS)
+driver = FakeDriver(Path(sys.argv[1]))
+driver.load(version=FIRST_DRIVER_WITH_LIMITS)
+driver.count_misc_as_there()
 pynvml.nvmlInit()
-limits = pynvml.c_nvmlSetMemoryLimits_v1_t(sys.argv[2].encode(), 2000 << 20, 2000 << 20)
+limits = pynvml.c_nvmlSetMemoryLimits_v1_t(sys.argv[2].encode(), 0, 2000 << 20)
 pynvml.nvmlDeviceSetMemoryLimits_v1(pynvml.nvmlDeviceGetHandleByIndex(0), limits)
 """
 """Loads a driver that holds limits, and sets one of 2000 MiB."""

@@ -19,7 +19,7 @@ from controlplane.guest import kernel
 from controlplane.guest.kernel import Guest, Job
 from controlplane.machines.machine import Description, Machine
 from controlplane_tests.conftest import until
-from testbed.hardware import FIRST_DRIVER_WITH_LIMITS, FakeNode
+from testbed.hardware import FIRST_DRIVER_WITH_LIMITS, FakeDriver, FakeNode
 
 pytestmark = [
     pytest.mark.usefixtures("able_machine", "driver"),
@@ -68,6 +68,7 @@ def guest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guest]:
     machine = Machine(folder, Description("guest", f"hami-test-{os.getpid()}", "", (), (str(folder), str(ROOT))))
     machine.start()
     NODE.write_hardware(machine.path(HARDWARE))
+    FakeDriver(machine.path(HARDWARE)).count_misc_as_there()
     for file in ("schedule", "state"):
         # The driver makes them again. The guest's kernel sees no holes in files, so copies would be 1.4 GB.
         (machine.path(HARDWARE) / file).unlink(missing_ok=True)

@@ -163,10 +163,12 @@ class Container:
 
     def _make_group(self) -> None:
         """Load a driver that holds limits, and make a cgroup for the container, or a folder where that cannot be."""
-        FakeDriver(self._folder / "hardware").load(version=FIRST_DRIVER_WITH_LIMITS)
+        driver = FakeDriver(self._folder / "hardware")
+        driver.load(version=FIRST_DRIVER_WITH_LIMITS)
         if os.access(_GROUPS / "cgroup.procs", os.W_OK) and (_GROUPS / "cgroup.controllers").exists():
             self._group = _GROUPS / self._folder.name
             self._group.mkdir()
+            driver.count_misc_as_there()
         else:
             stand_in = StandInCgroups(self._folder / "cgroup")
             stand_in.create(_STAND_IN)

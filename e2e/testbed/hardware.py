@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from minicluster.kubelet.runtime import groups
 from testbed.mig.files import show_mig
 
 VARIABLES_FILE = Path("/run/fake-driver.env")
@@ -27,6 +28,8 @@ PROC = "proc"
 """The folder in `FAKE_DRIVER_DIR` with the files that a driver shows in /proc."""
 CGROUPS = "cgroup"
 """The folder in `FAKE_DRIVER_DIR` that stands for cgroup version 2, if the Node names its driver."""
+CONTROLLERS = ("cpu", "io", "memory", "pids", "misc")
+"""The controllers of a stand-in for cgroup version 2, beside dmem."""
 FIRST_DRIVER_WITH_LIMITS = "615.43.02"
 """The version of a driver that holds limits on memory: nvmlDeviceSetMemoryLimits_v1 works from r615 on."""
 
@@ -53,6 +56,8 @@ class FakeNode:
     """Whether containers find in /proc what the driver shows of MIG. The embedded cluster ignores it."""
     driver: str = ""
     """The version of the driver. Empty means the fake driver's own."""
+    has_dmem: bool = False
+    """Whether the kernel has the controller dmem, if the Node names its driver."""
 
     @classmethod
     def of(cls, name: str, model: str, memory_mib: int, count: int) -> "FakeNode":
@@ -76,7 +81,7 @@ class FakeNode:
             show_mig(folder / PROC, len(self.gpus))
         if self.driver:
             FakeDriver(folder).load(version=self.driver)
-            StandInCgroups(folder / CGROUPS)
+            StandInCgroups(folder / CGROUPS, folder / "devices.csv" if self.has_dmem else None)
 
 
 @dataclass(frozen=True)
@@ -97,32 +102,44 @@ class StandInCgroups:
     A folder that stands for `/sys/fs/cgroup` of cgroup version 2, on a machine that has version 1.
 
     A process is in one of these cgroups because its variables say so. On a machine with version 2 the fake driver
-    reads the real cgroups without any variable.
+    reads the real cgroups without any variable. The controller dmem is made of files that the fake driver reads and
+    writes; it is there if the folder was first made for the devices of a Node.
     """
 
-    def __init__(self, root: Path) -> None:
-        """Make *root* if it is missing."""
+    def __init__(self, root: Path, devices: Path | None = None) -> None:
+        """Make *root* if it is missing, with dmem for the *devices*, a file `devices.csv`."""
         self.root = root
-        self.create("/")
+        if (root / groups.CONTROLLERS).exists():
+            return
+        root.mkdir(parents=True, exist_ok=True)
+        if devices:
+            (root / "dmem.capacity").write_text(_regions(devices))
+        groups.write_controllers(root, [*CONTROLLERS, *([groups.DMEM] if devices else [])])
 
-    def create(self, path: str) -> Path:
+    def create(self, path: str, *, runtime: str = "runc") -> Path:
         """Create the cgroup *path*, such as `/kubepods/pod1/c1`, and those above it. Return its folder."""
-        folder = self.root
-        for name in ("", *path.strip("/").split("/")):
-            folder = folder / name
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / "cgroup.controllers").touch()
-        return folder
+        return groups.make_group(self.root, path, runtime=runtime)
 
     def remove(self, path: str) -> None:
         """Remove the cgroup *path*, which has none below it."""
-        folder = self.root / path.strip("/")
-        (folder / "cgroup.controllers").unlink()
-        folder.rmdir()
+        groups.remove_group(self.root / path.strip("/"))
+
+    def soft_limits(self) -> dict[str, int]:
+        """Return the sum of the soft limits of each cgroup in which dmem has any, by its path."""
+        lines = {file: file.read_text().split() for file in self.root.rglob("dmem.min")}
+        sums = {f"/{file.parent.relative_to(self.root)}": sum(map(int, words[1::2])) for file, words in lines.items()}
+        return {path: size for path, size in sums.items() if size}
 
     def variables(self, path: str) -> dict[str, str]:
         """Return the variables of a process in the cgroup *path*."""
         return {"FAKE_DRIVER_CGROUP_ROOT": str(self.root), "FAKE_DRIVER_CGROUP": path}
+
+
+def _regions(devices: Path) -> str:
+    """Return the text of `dmem.capacity` with the GPUs that the file *devices* has."""
+    rows = (row.split(",") for row in devices.read_text().splitlines()[1:])
+    gpus = ((row[4], int(row[2]) << 20) for row in rows if not row[0].startswith("MIG-"))
+    return "".join(f"nvidia/{address.lower():0>16}/vidmem {size}\n" for address, size in gpus)
 
 
 class DriverInUseError(Exception):
@@ -193,12 +210,22 @@ class FakeDriver:
         with self._no_clients(unless=despite_clients):
             self._set("driver", unloaded=())
 
-    def load(self, version: str | None = None) -> None:
-        """Load the driver again, or another one. Without *version* it has the version it had."""
+    def load(self, version: str | None = None, memacct: int | None = None) -> None:
+        """
+        Load the driver again, or another one. Without *version* it has the version it had.
+
+        *memacct* is the option of its module that says what holds limits on memory: RmMemacctMode.
+        """
         with self._edited() as lines:
             lines[:] = [line for line in lines if not _is_volatile(line)]
         loads = self._number("driver", "loads", 1) + 1
-        self._set("driver", unloaded=None, loads=(loads,), **({"version": (version,)} if version else {}))
+        given = {"version": version, "memacct": memacct}
+        changed = {name: (value,) for name, value in given.items() if value is not None}
+        self._set("driver", unloaded=None, loads=(loads,), **changed)
+
+    def count_misc_as_there(self) -> None:
+        """Let the driver work as if the kernel had the controller misc, which that of user-mode Linux lacks."""
+        self._set("driver", kernel_has_misc=())
 
     def set(self, uuid: str, **readings: int | None) -> None:
         """Let sensors and counters of a GPU read a number; None is the ordinary one. The README has their names."""

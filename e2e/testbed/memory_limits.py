@@ -17,7 +17,7 @@ for index in range(n.nvmlDeviceGetCount()):
     try:
         n.nvmlDeviceGetMemoryLimits_v1(n.nvmlDeviceGetHandleByIndex(index), found)
         print(found.softLimit, found.hardLimit)
-    except n.NVMLError_NotFound:
+    except (n.NVMLError_NotFound, n.NVMLError_NotSupported):
         print("none")
 """
 
@@ -26,14 +26,18 @@ import sys
 import pynvml as n
 n.nvmlInit()
 for uuid, size in (argument.split("=") for argument in sys.argv[2:]):
-    limits = n.c_nvmlSetMemoryLimits_v1_t(sys.argv[1].encode(), int(size), int(size))
+    limits = n.c_nvmlSetMemoryLimits_v1_t(sys.argv[1].encode(), 0, int(size))
     n.nvmlDeviceSetMemoryLimits_v1(n.nvmlDeviceGetHandleByUUID(uuid), limits)
 """
 
 
+NO_LIMIT = 2**64 - 1
+"""The hard limit that lets a cgroup have all that there is."""
+
+
 def memory_limits(cgroup: str | Path, variables: Mapping[str, str]) -> list[str]:
     """
-    Return the soft and the hard limit of each device in bytes for the folder *cgroup*, `none` without.
+    Return the soft and the hard limit of each device in bytes for the folder *cgroup*; `none` if the driver has none.
 
     *variables* are the whole environment of the process; they lead to the driver.
     """

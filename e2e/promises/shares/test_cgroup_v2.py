@@ -21,7 +21,7 @@ from controlplane.guest.node import GuestNode
 from harness.cluster import ROOT, Cluster, Settings
 from harness.clusters.real import IMAGES, RealCluster
 from harness.manifests import IMAGE, SLEEP, a_pod
-from testbed.hardware import CGROUPS, FIRST_DRIVER_WITH_LIMITS, VARIABLES_FILE, FakeNode
+from testbed.hardware import CGROUPS, FIRST_DRIVER_WITH_LIMITS, VARIABLES_FILE, FakeDriver, FakeNode
 from testbed.waiting import eventually
 
 pytestmark = [
@@ -70,6 +70,7 @@ async def node(real_cluster: RealCluster) -> AsyncIterator[GuestNode]:
         pod, on = await cluster.pod("p"), await cluster.api.get(f"/api/v1/nodes/{NODE.name}")
         assert on["metadata"]["annotations"]["hami.io/node-enforcement"].startswith("driver: ")
         plane, image = cluster.control_plane, IMAGES / "workloads.tar"
+        FakeDriver(plane.node(NODE.name).path(nvidia.HARDWARE)).count_misc_as_there()
         node = await asyncio.to_thread(plane.guest_like, NODE.name, FOLDERS, [image])
         try:
             await asyncio.to_thread(node.guest.run, ["sh", "-c", f"{SHOW_REAL_GROUPS} && {TELL_HOOK}"])

@@ -5,6 +5,7 @@ The embedded cluster runs the hook that the device plugin wrote into the CDI spe
 """
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pynvml
@@ -16,29 +17,31 @@ from harness.cluster import Cluster, Settings
 from harness.clusters import embedded
 from harness.manifests import a_container, a_pod
 from testbed.folders import short_folder
-from testbed.hardware import CGROUPS, FIRST_DRIVER_WITH_LIMITS, FakeDriver, FakeNode
+from testbed.hardware import CGROUPS, FIRST_DRIVER_WITH_LIMITS, FakeDriver, FakeNode, StandInCgroups
 from testbed.native_cdi import write_driver
 from testbed.waiting import eventually
 
 pytestmark = pytest.mark.embedded_only
 
-NODE = FakeNode("node-r615", FakeNode.of("node-r615", "Tesla T4", 16384, 2).gpus, driver=FIRST_DRIVER_WITH_LIMITS)
+NODE = replace(FakeNode.of("node-r615", "Tesla T4", 16384, 2), driver=FIRST_DRIVER_WITH_LIMITS)
 KUBELET = f"kubelet-{NODE.name}"
 DEMAND = {"hami.io/enforcement": "driver"}
 SHOW = "grep -c vgpu /etc/ld.so.preload; exec gpu-hold --mib 1000 --then-mib 5000"
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def limited(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
-    """A cluster whose Node has a driver that limits memory."""
+@pytest_asyncio.fixture(scope="module", loop_scope="session", params=["misc", "dmem"])
+async def limited(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
+    """A cluster whose Node has a driver that limits memory, by its own accounting and by the kernel's dmem."""
     folder, driver = short_folder(), tmp_path_factory.mktemp("driver")
     groups: Path = folder / NODE.name / "hardware" / CGROUPS
     own = (f"--limit-hook={embedded.NATIVE / 'hami-limit-hook'}", f"--cgroup-root={groups}")
     settings = Settings(
         plugin_flags=(*write_driver(driver, embedded.FAKE_DRIVER), *own, "--memory-enforcement=required")
     )
-    async with embedded.running(folder, (NODE,), settings) as cluster:
+    node = replace(NODE, has_dmem=request.param == "dmem")
+    async with embedded.running(folder, (node,), settings) as cluster:
         yield cluster
+        assert {} == StandInCgroups(groups).soft_limits()
 
 
 async def refused(cluster: Cluster, pod: str, container: str = "main") -> list[str]:

@@ -1,6 +1,7 @@
 #include "cgroup.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,4 +71,54 @@ bool hami_cgroup_folder(int pid, const char *proc, const char *root, char folder
     is_found = write_folder(path, source, root, folder);
     free(path);
     return is_found;
+}
+
+/* Whether a cgroup's file of words has one. */
+static bool has_word(const char *folder, const char *name, const char *wanted)
+{
+    char path[PATH_MAX], text[1024] = "", *rest = text, *word;
+    FILE *file = snprintf(path, sizeof(path), "%s/%s", folder, name) < (int)sizeof(path) ? fopen(path, "re") : NULL;
+
+    if (!file || !fgets(text, sizeof(text), file))
+        text[0] = '\0';
+    if (file)
+        fclose(file);
+    while ((word = strtok_r(rest, " \n", &rest)) != NULL)
+        if (strcmp(word, wanted) == 0)
+            return true;
+    return false;
+}
+
+static bool enable(const char *folder, const char *controller)
+{
+    char path[PATH_MAX], words[16];
+    int length = snprintf(words, sizeof(words), "+%s", controller);
+    int file = snprintf(path, sizeof(path), "%s/cgroup.subtree_control", folder) < (int)sizeof(path)
+                   ? open(path, O_WRONLY | O_APPEND | O_CLOEXEC)
+                   : -1;
+    bool is_enabled = file >= 0 && write(file, words, (size_t)length) == length;
+    int problem = errno;
+
+    if (file >= 0)
+        close(file);
+    return is_enabled || hami_fail("%s/cgroup.subtree_control: the controller %s cannot be enabled for the container: %s; "
+                                   "the driver limits memory by it, and the container runtime has to enable it, as runc does",
+                                   folder, controller, strerror(problem));
+}
+
+bool hami_cgroup_enable_accounting(const char *root, const char *folder)
+{
+    static const char *const controllers[] = {"dmem", "misc"};
+    char above[PATH_MAX];
+
+    for (size_t index = 0; index < sizeof(controllers) / sizeof(controllers[0]); index++) {
+        if (!has_word(root, "cgroup.controllers", controllers[index]))
+            continue;
+        for (size_t end = strlen(root); folder[end]; end += 1 + strcspn(folder + end + 1, "/")) {
+            snprintf(above, sizeof(above), "%.*s", (int)end, folder);
+            if (!has_word(above, "cgroup.subtree_control", controllers[index]) && !enable(above, controllers[index]))
+                return false;
+        }
+    }
+    return true;
 }

@@ -15,4 +15,12 @@
  */
 bool hami_cgroup_folder(int pid, const char *proc, const char *root, char folder[PATH_MAX]);
 
+/*
+ * Let the driver account for the cgroup of a folder: enable in each cgroup above those of the controllers dmem and misc that the
+ * kernel has. runc does that for its containers, crun leaves dmem out.
+ *
+ * Returns false if one cannot be enabled; the reason has been written.
+ */
+bool hami_cgroup_enable_accounting(const char *root, const char *folder);
+
 #endif

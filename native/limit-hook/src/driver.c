@@ -73,7 +73,8 @@ static const char *reason(const struct nvml *nvml, int result)
 
 static bool limit(const struct nvml *nvml, const char *folder, const struct hami_limit *wanted)
 {
-    nvmlSetMemoryLimits_v1_t limits = {folder, wanted->bytes, wanted->bytes};
+    /* A soft limit would be added to those of the cgroups above, and stay there when the container is gone. */
+    nvmlSetMemoryLimits_v1_t limits = {folder, 0, wanted->bytes};
     nvmlDevice_t device;
     int result;
 

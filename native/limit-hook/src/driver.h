@@ -6,13 +6,16 @@
 
 #include <stdbool.h>
 
+/* The bytes of a limit that lets a cgroup have all that there is. */
+#define HAMI_NO_LIMIT (~0ull)
+
 struct hami_limit {
     const char *uuid;
     unsigned long long bytes; /* from 1 on */
 };
 
 /*
- * Set the soft and the hard limit of a cgroup on each device.
+ * Set the hard limit of a cgroup on each device, and no soft one.
  *
  * driver_root  where the driver is installed; / searches the linker's folders too
  * folder       full path of the cgroup's folder

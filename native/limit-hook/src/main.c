@@ -1,13 +1,12 @@
 /*
  * Let the driver limit a container's device memory: an OCI hook of the kind `createRuntime`.
  *
- *     hami-limit-hook [--driver-root FOLDER] [--proc FOLDER] [--cgroup FOLDER] [--timeout SECONDS] UUID=BYTES...
+ *     hami-limit-hook [--driver-root FOLDER] [--proc FOLDER] [--cgroup FOLDER] [--timeout SECONDS] UUID=BYTES|max...
  *
  * A container runtime runs it on the host, before the container's first instruction, with the container's state on stdin. Each
- * failure ends it with status 1 and one sentence, so that the runtime does not start the container. The limits end with the cgroup.
+ * failure ends it with status 1 and one sentence, so that the runtime does not start the container.
  */
 #include <errno.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -28,7 +27,7 @@ struct arguments {
     struct hami_limit limits[DEVICES_MAX];
 };
 
-/* Read an argument UUID=BYTES, which it cuts behind the UUID. The largest number would lift the limit. */
+/* Read an argument UUID=BYTES or UUID=max, which it cuts behind the UUID. The largest number is the word's alone. */
 static bool read_limit(char *argument, struct hami_limit *limit)
 {
     char *digit = strchr(argument, '=');
@@ -37,11 +36,16 @@ static bool read_limit(char *argument, struct hami_limit *limit)
         return false;
     limit->uuid = argument;
     limit->bytes = 0;
+    if (strcmp(digit, "=max") == 0) {
+        limit->bytes = HAMI_NO_LIMIT;
+        *digit = '\0';
+        return true;
+    }
     for (char *next = digit + 1; *next; next++)
         if (*next < '0' || *next > '9' || __builtin_mul_overflow(limit->bytes, 10, &limit->bytes) ||
             __builtin_add_overflow(limit->bytes, (unsigned long long)(*next - '0'), &limit->bytes))
             return false;
-    if (!limit->bytes || limit->bytes == UINT64_MAX)
+    if (!limit->bytes || limit->bytes == HAMI_NO_LIMIT)
         return false;
     *digit = '\0';
     return true;
@@ -83,7 +87,7 @@ static bool read_arguments(int count, char **given, struct arguments *arguments)
         if (arguments->count == DEVICES_MAX)
             return hami_fail("argument %s: no more than %d devices can be limited", given[index], DEVICES_MAX);
         if (!read_limit(given[index], &arguments->limits[arguments->count]))
-            return hami_fail("argument %s: a limit is a device's UUID=BYTES, with 1 to 2^64-2 bytes", given[index]);
+            return hami_fail("argument %s: a limit is a device's UUID=BYTES, with 1 to 2^64-2 bytes, or UUID=max", given[index]);
         arguments->count++;
     }
     if (!read_timeout(arguments->timeout, &arguments->timeout_seconds))
@@ -145,7 +149,7 @@ int main(int count, char **given)
 
     return read_arguments(count, given, &arguments) && read_pid(&pid) &&
                    hami_cgroup_folder(pid, arguments.proc, arguments.cgroup, folder) &&
-                   hami_patience(limit, &work, arguments.timeout_seconds)
+                   hami_cgroup_enable_accounting(arguments.cgroup, folder) && hami_patience(limit, &work, arguments.timeout_seconds)
                ? 0
                : 1;
 }

@@ -77,8 +77,11 @@ class HookNode:
         assert line.startswith("hami-limit-hook: ")
         return line.removeprefix("hami-limit-hook: ")
 
+    def on_host(self) -> dict[str, str]:
+        """Return the environment of a process of the host that calls the driver."""
+        preload = {"LD_PRELOAD": SANITIZER} if SANITIZER else {}
+        return {**self.environment(), "LD_LIBRARY_PATH": str(self.build / "fake_driver"), **preload}
+
     def limits(self) -> list[str]:
         """Return the soft and the hard limit of each device for the container's cgroup, `none` without."""
-        preload = {"LD_PRELOAD": SANITIZER} if SANITIZER else {}
-        library = {"LD_LIBRARY_PATH": str(self.build / "fake_driver")}
-        return memory_limits(self.leaf, {**self.environment(), **library, **preload})
+        return memory_limits(self.leaf, self.on_host())

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from elf import needed
+from testbed.memory_limits import NO_LIMIT, memory_limits
 
 A, B = (gpu.uuid for gpu in NODE.gpus)
 MIB = 1 << 20
@@ -29,19 +30,79 @@ STATE = json.dumps(
 LIMIT = [f"{A}={1000 * MIB}"]
 
 
-def test_both_limits_are_the_share_of_each_device(node: HookNode) -> None:
+both = pytest.mark.parametrize("backend", ["misc", "dmem"], indirect=True)
+with_dmem = pytest.mark.parametrize("backend", ["dmem"], indirect=True)
+
+
+@both
+def test_hard_limit_is_the_share_of_each_device(node: HookNode) -> None:
     """Of the container's leaf cgroup, each device its own share. The hook prints nothing."""
     done = node.run(f"{A}={3000 * MIB}", f"{B}={500 * MIB}", state=STATE)
 
     assert (0, b"", b"") == (done.returncode, done.stdout, done.stderr)
-    assert [f"{3000 * MIB} {3000 * MIB}", f"{500 * MIB} {500 * MIB}"] == node.limits()
+    assert [f"0 {3000 * MIB}", f"0 {500 * MIB}"] == node.limits()
 
 
 def test_device_without_a_share_is_not_limited(node: HookNode) -> None:
     """The container cannot reach it anyway."""
     assert 0 == node.run(f"{B}={500 * MIB}", state=STATE).returncode
 
-    assert ["none", f"{500 * MIB} {500 * MIB}"] == node.limits()
+    assert ["none", f"0 {500 * MIB}"] == node.limits()
+
+
+@both
+def test_container_that_may_have_all_is_told_so(node: HookNode) -> None:
+    """On misc its cgroup may have the address of an earlier one, and would inherit that one's limit."""
+    assert 0 == node.run(*LIMIT, state=STATE).returncode
+    node.cgroups.remove(LEAF)
+    node.cgroups.create(LEAF)
+    assert 0 == node.run(f"{A}=max", state=STATE).returncode
+
+    assert f"0 {NO_LIMIT}" == node.limits()[0]
+
+
+@with_dmem
+def test_nothing_is_left_of_a_thousand_containers(node: HookNode) -> None:
+    """Those that ended and those that were killed at their start. The cgroups above have no soft limit."""
+    groups = [f"/kubepods/pod{number}/c" for number in range(1000)]
+    for group in groups:
+        node.cgroups.create(group)
+        node.show_cgroup(f"0::{group}\n")
+        process = node.start(*LIMIT, state=STATE)
+        if group.endswith(("3/c", "7/c")):
+            process.kill()
+        process.wait()
+        node.cgroups.remove(group)
+
+    assert {} == node.cgroups.soft_limits()
+    node.show_cgroup(f"0::{LEAF}\n")
+    assert 0 == node.run(f"{A}={16384 * MIB}", state=STATE).returncode
+    assert f"0 {16384 * MIB}" == node.limits()[0]
+
+
+@with_dmem
+def test_controller_that_the_runtime_left_out_is_enabled(node: HookNode) -> None:
+    """crun enables all but dmem for its containers. Every cgroup above has it then."""
+    crun = "/kubepods/pod2/c1"
+    folder = node.cgroups.create(crun, runtime="crun")
+    node.show_cgroup(f"0::{crun}\n")
+
+    assert 0 == node.run(*LIMIT, state=STATE).returncode
+    assert [f"0 {1000 * MIB}"] == memory_limits(folder, node.on_host())[:1]
+
+
+@with_dmem
+def test_controller_that_cannot_be_enabled_keeps_the_container_from_starting(node: HookNode) -> None:
+    """The sentence has the file and what the runtime has to do."""
+    crun = "/kubepods/pod2/c1"
+    file = node.cgroups.create(crun, runtime="crun").parent / "cgroup.subtree_control"
+    node.show_cgroup(f"0::{crun}\n")
+    file.unlink()
+    file.mkdir()
+
+    assert node.fail(LIMIT, STATE).startswith(
+        f"{file}: the controller dmem cannot be enabled for the container: Is a dir"
+    )
 
 
 def test_driver_is_let_go(node: HookNode) -> None:

@@ -4,16 +4,18 @@ Who limits the memory of a container, and what it is told to the Node's people.
 
 import json
 import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pynvml
 import pytest
 from device_plugin_apiserver import ApiServer
 from device_plugin_generator import FakeGenerator
 from device_plugin_kubelet import Kubelet
-from device_plugin_process import A100, FAKE_DRIVER, NODE, T4, PluginProcess, a_node, a_pod, needs_fake_driver
+from device_plugin_process import A100, DEVICES, FAKE_DRIVER, NODE, T4, PluginProcess, a_node, a_pod, needs_fake_driver
 
 from hami_device_plugin import __version__
 from hami_device_plugin.decide.allocate.cdi.edits import Edits
@@ -27,12 +29,13 @@ from hami_device_plugin.decide.probe.enforcement import (
 from hamicommon.model import Share
 from hamicommon.runtime.host import unpreloaded
 from testbed.hardware import FIRST_DRIVER_WITH_LIMITS, FakeDriver, StandInCgroups
-from testbed.memory_limits import memory_limits
+from testbed.memory_limits import NO_LIMIT, memory_limits
 
 GIB = 1 << 30
 MIB = 1 << 20
 BY_LIBRARY = Enforcement("library", "driver 570 is too old")
-BY_DRIVER = Enforcement("driver", "r")
+BY_DRIVER = Enforcement("driver", "r", backend="dmem")
+ON_MISC = Enforcement("driver", "r", backend="misc")
 DEMAND: dict[str, Any] = {"hami.io/enforcement": "driver"}
 ANNOTATION = "hami.io/node-enforcement"
 REGISTER = "hami.io/node-nvidia-register"
@@ -57,7 +60,8 @@ def test_driver_limits_each_device_to_its_share_beside_the_library() -> None:
     """The library still limits compute and shows the share."""
     shares = a_share(), a_share("GPU-b::1", 500)
 
-    assert ContainerLimits(has_library=True, by_driver={"GPU-a": 3000 * MIB, "GPU-b": 500 * MIB}) == limited(*shares)
+    by_driver = ContainerLimits(has_library=True, by_driver={"GPU-a": 3000 * MIB, "GPU-b": 500 * MIB})
+    assert by_driver == limited(*shares) == limited(*shares, node=ON_MISC)
     assert ContainerLimits(has_library=True) == limited(*shares, node=BY_LIBRARY)
 
 
@@ -67,6 +71,14 @@ def test_whole_device_has_neither_library_nor_limit() -> None:
 
     assert ContainerLimits(has_library=False) == limited(whole) == limited(whole, node=BY_LIBRARY)
     assert ContainerLimits(has_library=False) == limited(whole, a_share("GPU-b", 8192, 100))
+
+
+def test_driver_is_told_on_misc_that_a_container_has_no_limit() -> None:
+    """Of a whole device and of a share of 0 MiB. Else it may inherit the limit of a container that has ended."""
+    whole, free = a_share(memory_mib=16384, core_percent=100), a_share("GPU-b", 0)
+
+    assert ContainerLimits(has_library=False, by_driver={"GPU-a": None}) == limited(whole, node=ON_MISC)
+    assert {"GPU-a": 3000 * MIB, "GPU-b": None} == limited(a_share(), free, node=ON_MISC).by_driver
 
 
 @pytest.mark.parametrize(
@@ -124,7 +136,9 @@ def test_unknown_demand_is_refused(value: str) -> None:
 
 def test_setting_decides_together_with_what_the_driver_can() -> None:
     """A Node whose driver cannot is an error only if it is required."""
-    assert "driver" == choose_enforcement("auto", None).by == choose_enforcement("required", None).by
+    found = choose_enforcement("auto", None, backend="misc")
+    assert ("driver", "misc") == (found.by, found.backend)
+    assert found == choose_enforcement("required", None, backend="misc")
     assert Enforcement("library", "p") == choose_enforcement("auto", "p")
     assert "library: --memory-enforcement=none" == str(choose_enforcement("none", None))
     with pytest.raises(EnforcementError, match="required: the driver cannot limit memory: p"):
@@ -137,27 +151,43 @@ def test_hook_of_nvidias_gives_way_to_ours() -> None:
     edits, hook = Edits(hooks=tuple(nvidias)), LimitHook("/p", "/run/nvidia/driver", "/sys/fs/cgroup")
 
     places = ["--driver-root", "/run/nvidia/driver", "--cgroup", "/sys/fs/cgroup"]
-    arguments = ["hami-limit-hook", *places, "GPU-a=1", "GPU-b=2"]
+    arguments = ["hami-limit-hook", *places, "GPU-a=1", "GPU-b=max"]
     ours = {"hookName": "createRuntime", "path": "/p", "args": arguments, "timeout": 30}
-    assert (nvidias[0], ours) == with_limits(edits, hook, {"GPU-a": 1, "GPU-b": 2}).hooks
+    assert (nvidias[0], ours) == with_limits(edits, hook, {"GPU-a": 1, "GPU-b": None}).hooks
     assert edits == with_limits(edits, hook, {})
 
 
 class Node:
     """The plugin's host, with a driver that holds limits and a stand-in for cgroup v2."""
 
-    def __init__(self, host: Path) -> None:
+    def __init__(self, host: Path, backend: str) -> None:
         self.fake = FakeGenerator(host, FAKE_DRIVER / "libnvidia-ml.so.1")
-        self.cgroups = StandInCgroups(host / "cgroup")
+        self.driver = FakeDriver(host / "hardware")
+        self.devices = host / "hardware/devices.csv"
+        self.devices.parent.mkdir()
+        self.devices.write_text(DEVICES)
+        self.cgroups = StandInCgroups(host / "cgroup", self.devices if backend == "dmem" else None)
         self.limit_hook = host / "toolkit/hami-limit-hook"
         self.limit_hook.write_bytes(b"the limit hook")
-        (host / "hardware").mkdir()
         self.use_driver(FIRST_DRIVER_WITH_LIMITS)
 
     def use_driver(self, version: str) -> None:
         """Install and load the driver of this version."""
         self.fake.install(version)
-        FakeDriver(self.fake.host / "hardware").load(version=version)
+        self.driver.load(version=version)
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment of a process of the host."""
+        here = {"LD_LIBRARY_PATH": str(FAKE_DRIVER), "FAKE_DRIVER_DIR": str(self.driver.folder)}
+        return here | self.cgroups.variables("/")
+
+    def switch_to_mig(self, uuid: str) -> None:
+        """Switch a GPU to MIG mode."""
+        program = (
+            "import pynvml as n; n.nvmlInit(); n.nvmlDeviceSetMigMode(n.nvmlDeviceGetHandleByUUID(sys.argv[1]), 1)"
+        )
+        subprocess.run([sys.executable, "-c", f"import sys; {program}", uuid], env=self.variables, check=True)
 
     @asynccontextmanager
     async def plugin(self, api: ApiServer, kubelet: Kubelet, *flags: str) -> AsyncIterator[PluginProcess]:
@@ -170,9 +200,18 @@ class Node:
 
 
 @pytest.fixture
-def node(host: Path) -> Node:
+def backend(request: pytest.FixtureRequest) -> str:
+    """What holds the driver's limits."""
+    return str(getattr(request, "param", "misc"))
+
+
+both = pytest.mark.parametrize("backend", ["misc", "dmem"], indirect=True)
+
+
+@pytest.fixture
+def node(host: Path, backend: str) -> Node:
     """A host whose driver can limit memory."""
-    return Node(host)
+    return Node(host, backend)
 
 
 async def started(
@@ -199,12 +238,8 @@ def run_hook(hook: dict[str, Any], proc: Path, variables: dict[str, str]) -> Non
     subprocess.run(command, input=b'{"pid": 4242}', env=variables, check=True)
 
 
-def limits_of(cgroup: Path, variables: dict[str, str]) -> list[str]:
-    """Return the limits of each device for *cgroup*, as NVML says."""
-    return memory_limits(cgroup, {**variables, "LD_LIBRARY_PATH": str(FAKE_DRIVER)})
-
-
 @needs_fake_driver
+@both
 async def test_container_gets_the_hook_beside_the_library(node: Node, api: ApiServer, kubelet: Kubelet) -> None:
     """The hook of this version is on the host, and calls the driver below the host's root."""
     async with node.plugin(api, kubelet) as plugin:
@@ -220,6 +255,7 @@ async def test_container_gets_the_hook_beside_the_library(node: Node, api: ApiSe
 
 @needs_fake_driver
 @pytest.mark.skipif(not LIMIT_HOOK.exists(), reason="the hook is not built: make native")
+@both
 async def test_hook_of_the_spec_has_the_driver_limit_the_container(
     node: Node, api: ApiServer, kubelet: Kubelet
 ) -> None:
@@ -231,12 +267,12 @@ async def test_hook_of_the_spec_has_the_driver_limit_the_container(
     (host / "proc/4242").mkdir(parents=True)
     (host / "proc/4242/cgroup").write_text("0::/kubepods/pod1/c1\n")
     [hook] = [hook for hook in edits["hooks"] if hook["hookName"] == "createRuntime"]
-    variables = {"FAKE_DRIVER_DIR": str(host / "hardware"), **node.cgroups.variables("/")}
-    before = limits_of(leaf, variables)
-    run_hook(hook, host / "proc", variables)
+    before = memory_limits(leaf, node.variables)
+    run_hook(hook, host / "proc", node.variables)
 
-    assert ["none", "none"] == before
-    assert ["none", f"{2000 * MIB} {2000 * MIB}"] == limits_of(leaf, variables)
+    assert before[0] == before[1] in ("none", f"0 {NO_LIMIT}")
+    assert [before[0], f"0 {2000 * MIB}"] == memory_limits(leaf, node.variables)
+    assert {} == node.cgroups.soft_limits()
 
 
 @needs_fake_driver
@@ -244,7 +280,7 @@ async def test_hook_of_the_spec_has_the_driver_limit_the_container(
     ("granted", "demand", "limits"),
     [
         pytest.param(f"{T4},NVIDIA,2000,20", "driver", [[f"{T4}={2000 * MIB}"]], id="driver demanded"),
-        pytest.param(f"{T4},NVIDIA,16384,100", "", [], id="whole device"),
+        pytest.param(f"{T4},NVIDIA,16384,100", "", [[f"{T4}=max"]], id="whole device"),
     ],
 )
 async def test_container_without_the_library_has_the_device_and_a_record(
@@ -266,9 +302,10 @@ async def test_container_without_the_library_has_the_device_and_a_record(
 
 
 @needs_fake_driver
-async def test_who_limits_memory_is_said_everywhere(node: Node, api: ApiServer, kubelet: Kubelet) -> None:
-    """In the log, /readyz, the Node's annotation and a metric."""
-    expected = "driver: the driver limits memory by cgroup, the library limits compute"
+@both
+async def test_who_limits_memory_is_said_everywhere(node: Node, api: ApiServer, kubelet: Kubelet, backend: str) -> None:
+    """In the log, /readyz, the Node's annotation, which `explain` shows, and metrics."""
+    expected = f"driver: the driver limits memory by cgroup ({backend}), the library limits compute"
     async with node.plugin(api, kubelet) as plugin:
         await plugin.serving()
         await plugin.until(lambda: api.annotations("nodes", "", NODE).get(ANNOTATION) == expected)
@@ -278,6 +315,10 @@ async def test_who_limits_memory_is_said_everywhere(node: Node, api: ApiServer, 
     assert f"memory is limited by {expected}" in ready.splitlines()
     assert 'hami_device_plugin_memory_enforcement{by="driver"} 1.0' in metrics
     assert 'hami_device_plugin_memory_enforcement{by="library"} 0.0' in metrics
+    backends = {
+        name: f'hami_device_plugin_memory_backend{{backend="{name}"}} 1.0' in metrics for name in ("dmem", "misc")
+    }
+    assert {name: name == backend for name in backends} == backends
     assert "Memory is limited" in plugin.events()
 
 
@@ -290,16 +331,29 @@ async def test_who_limits_memory_is_said_everywhere(node: Node, api: ApiServer, 
         pytest.param("--cgroup-root=/nowhere", "it needs cgroup v2, which is not mounted at /nowhere", id="cgroup v1"),
         pytest.param("--limit-hook=/nowhere", "/nowhere cannot be installed as", id="no hook"),
         pytest.param("old driver", "it needs r615 or later, cgroup v2 and a GPU without MIG", id="old driver"),
+        pytest.param("old kernel", "has neither the controller dmem with the GPUs (Linux 6.14)", id="old kernel"),
+        pytest.param("MIG mode", f"device {A100}: it is in MIG mode, in which it takes limits", id="MIG mode"),
+        pytest.param(
+            "no rights", "Insufficient Permissions; the plugin needs the capability SYS_ADMIN", id="no rights"
+        ),
+        pytest.param("no cgroup", "a cgroup of the plugin's own, to try the driver's limits", id="no cgroup"),
     ],
 )
 async def test_library_limits_alone_where_the_driver_cannot(
     node: Node, api: ApiServer, kubelet: Kubelet, flag: str, because: str
 ) -> None:
     """The Node says why. A Pod that demands the driver does not start there, and its Event says the same."""
-    flags = [flag]
+    flags = [flag] if flag.startswith("--") else []
     if flag == "old driver":
         node.use_driver("570.124.06")
-        flags = []
+    elif flag == "old kernel":
+        (node.cgroups.root / "cgroup.controllers").write_text("cpu memory\n")
+    elif flag == "MIG mode":
+        node.switch_to_mig(A100)
+    elif flag == "no rights":
+        node.driver.fail(pynvml.NVML_ERROR_NO_PERMISSION, call="nvmlDeviceSetMemoryLimits_v1")
+    elif flag == "no cgroup":
+        (node.cgroups.root / "hami-device-plugin").write_text("not a folder")
     async with node.plugin(api, kubelet, *flags) as plugin:
         edits = await started(plugin, api, kubelet, f"{T4},NVIDIA,2000,20")
         said = api.annotations("nodes", "", NODE)[ANNOTATION]
@@ -321,13 +375,12 @@ async def test_library_limits_alone_where_the_driver_cannot(
 @needs_fake_driver
 async def test_driver_limits_once_it_answers(node: Node, api: ApiServer, kubelet: Kubelet) -> None:
     """A look that failed is asked again soon. The process and the devices stay."""
-    driver = FakeDriver(node.fake.host / "hardware")
-    driver.fail(999, call="nvmlDeviceGetMemoryLimits_v1")
+    node.driver.fail(999, call="nvmlDeviceSetMemoryLimits_v1")
     async with node.plugin(api, kubelet) as plugin:
         await plugin.serving()
         await plugin.until(lambda: ANNOTATION in api.annotations("nodes", "", NODE))
         before = api.annotations("nodes", "", NODE)[ANNOTATION]
-        driver.recover()
+        node.driver.recover()
         await plugin.until(lambda: api.annotations("nodes", "", NODE)[ANNOTATION].startswith("driver: "))
         await plugin.until(lambda: len(kubelet.registrations) == 2)
         edits = await started(plugin, api, kubelet, f"{T4},NVIDIA,2000,20")

@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from testbed.hardware import FIRST_DRIVER_WITH_LIMITS, FakeDriver, StandInCgroups
 from testbed.memory_limits import limit_memory
 from testbed.waiting import eventually
@@ -176,23 +178,25 @@ async def test_use_of_a_process_is_the_mean_since_the_last_reading(fake_driver: 
         await program.wait()
 
 
+@pytest.mark.parametrize("devices", ["", "devices.csv"], ids=["misc", "dmem"])
 async def test_use_by_a_cgroup_is_what_the_driver_counts_whatever_its_processes_are_called(
-    fake_driver: dict[str, str], tmp_path: Path
+    fake_driver: dict[str, str], tmp_path: Path, devices: str
 ) -> None:
-    """Of cgroups with a limit on the device. An older driver counts none."""
-    groups, group = StandInCgroups(tmp_path / "cgroup"), "/kubepods/pod1/c1"
+    """Of cgroups with a limit on the device, whatever it says of another one. An older driver counts none."""
+    hardware, group = Path(fake_driver["FAKE_DRIVER_DIR"]), "/kubepods/pod1/c1"
+    groups = StandInCgroups(tmp_path / "cgroup", hardware / devices if devices else None)
     asked = [str(groups.create(path)) for path in (group, "/kubepods/pod1/c2")]
     environment = fake_driver | groups.variables(group)
     with Reader(environment) as reader:
         assert {} == reader.answer(DEVICE_A, *asked)
-    FakeDriver(Path(fake_driver["FAKE_DRIVER_DIR"])).load(version=FIRST_DRIVER_WITH_LIMITS)
+    FakeDriver(hardware).load(version=FIRST_DRIVER_WITH_LIMITS)
     limit_memory(asked[0], {DEVICE_A: 1000 << 20}, os.environ | environment)
     program = await asyncio.create_subprocess_exec(
         sys.executable, "-c", CONTAINER, env=os.environ | environment, stdin=asyncio.subprocess.PIPE
     )
     with Reader(environment) as reader:
         expected = {asked[0]: (128 << 20) + (100 << 20)}
-        await eventually(lambda: reader.answer(DEVICE_A, *asked, str(tmp_path / "gone")) == expected)
+        await eventually(lambda: reader.answer(DEVICE_A, *reversed(asked), str(tmp_path / "gone")) == expected)
         assert {} == reader.answer(DEVICE_B, *asked)
         program.kill()
         await program.wait()

@@ -24,6 +24,7 @@ import orjson
 from minicluster.kubelet.podspec import ContainerError, container_id
 from minicluster.kubelet.runtime import hooks, isolation
 from minicluster.kubelet.runtime.cdi import CdiCache, CdiError, Edits
+from minicluster.kubelet.runtime.groups import remove_group
 from minicluster.kubelet.runtime.isolation import Mount
 from minicluster.pids import start_ticks
 
@@ -179,12 +180,16 @@ class RunningContainer:
             return
         reason = found.get("reason") or ("Completed" if found["exit_code"] == 0 else "Error")
         self.started_at = self.started_at or found["finished_at"]
-        self.exit = Exit(found["exit_code"], found["finished_at"], reason, found.get("message", ""))
-        self._ended.set()
+        self._end(Exit(found["exit_code"], found["finished_at"], reason, found.get("message", "")))
 
     def _lose(self, why: str) -> None:
         self.started_at = self.started_at or time.time()
-        self.exit = Exit(KILLED_CODE, time.time(), "ContainerStatusUnknown", why)
+        self._end(Exit(KILLED_CODE, time.time(), "ContainerStatusUnknown", why))
+
+    def _end(self, found: Exit) -> None:
+        for group in (_read(Path(f"{self._prefix}.spec.json")) or {}).get("groups", ()):
+            remove_group(Path(group))
+        self.exit = found
         self._ended.set()
 
 
@@ -222,8 +227,9 @@ class Runtime:
         _forget_attempts(directory, before=wanted.attempt - 1)
         prefix = directory / str(wanted.attempt)
         group = f"/kubepods/pod{wanted.pod_uid}/{container_id(wanted.pod_uid, wanted.name, wanted.attempt)}"
-        for command in edits.limits:
-            await asyncio.to_thread(hooks.limit, command, group, directory, environment)
+        made = [
+            await asyncio.to_thread(hooks.limit, command, group, directory, environment) for command in edits.limits
+        ]
         spec = {
             "argv": wanted.argv,
             "environment": environment,
@@ -233,6 +239,7 @@ class Runtime:
             "scratch": str(directory / "root"),
             "isolation": self.isolation,
             "pid_namespace": self._with_pid_namespace,
+            "groups": made,
         }
         Path(f"{prefix}.spec.json").write_bytes(orjson.dumps(spec))
         _change_modes(edits.modes, mounts)

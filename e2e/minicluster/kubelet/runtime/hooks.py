@@ -13,22 +13,23 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from minicluster.kubelet.podspec import ContainerError
+from minicluster.kubelet.runtime.groups import make_group, remove_group
 
 NAME = "hami-limit-hook"
 _PID = 1
 """That of the container's state. The process does not exist yet, and the hook reads only its group."""
 
 
-def limit(command: Sequence[str], group: str, folder: Path, environment: dict[str, str]) -> None:
+def limit(command: Sequence[str], group: str, folder: Path, environment: dict[str, str]) -> str:
     """
     Run *command*, the hook, for a container in *group*, and name the group in the container's *environment*.
 
-    *folder* takes what the kernel would show in /proc.
+    *folder* takes what the kernel would show in /proc. Return the folder of the group.
 
     Raises: ContainerError with the sentence of a hook that fails.
     """
     root = Path(command[command.index("--cgroup") + 1])
-    _make_group(root, group)
+    made = make_group(root, group)
     shown = folder / "proc" / str(_PID) / "cgroup"
     shown.parent.mkdir(parents=True, exist_ok=True)
     shown.write_text(f"0::{group}\n")
@@ -42,13 +43,7 @@ def limit(command: Sequence[str], group: str, folder: Path, environment: dict[st
         check=False,
     )
     if done.returncode != 0:
+        remove_group(made)
         raise ContainerError("RunContainerError", f"error running createRuntime hook: {done.stderr.strip()}")
     environment.update(variables)
-
-
-def _make_group(root: Path, group: str) -> None:
-    """Make *group* and those above it, as `testbed.hardware.StandInCgroups` does."""
-    for name in group.strip("/").split("/"):
-        root /= name
-        root.mkdir(exist_ok=True)
-        (root / "cgroup.controllers").touch()
+    return str(made)

@@ -90,6 +90,11 @@ class Metrics:
             "1 for who limits containers' memory (library: it alone, driver: by cgroup, mig: the instance's GPU).",
             "by",
         )
+        self.memory_backend = self._gauge(
+            "hami_device_plugin_memory_backend",
+            "1 for what holds the driver's limits on memory (dmem: the kernel, misc: the driver's own accounting).",
+            "backend",
+        )
         self.compute_enforcement = self._gauge(
             "hami_device_plugin_compute_enforcement",
             "1 for who limits containers' compute (library, mps). Only with the folder of an MPS daemon.",

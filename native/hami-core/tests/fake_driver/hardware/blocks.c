@@ -32,6 +32,25 @@ static int next_payer(const struct hw_block *block)
     return HW_NOBODY;
 }
 
+bool hw_is_passed_on(const struct hw_block *block, int device)
+{
+    return block->token && block->device == device && hw_state->processes[block->payer].serial != block->maker;
+}
+
+/* Let another process have the block among what it uses. */
+static void pay(struct hw_block *block, int payer)
+{
+    struct hw_process *before = &hw_state->processes[block->payer], *after = &hw_state->processes[payer];
+
+    hw_account(block->payer, block->device, block->bytes, false);
+    hw_account(payer, block->device, block->bytes, true);
+    if (before->serial != block->maker)
+        before->device[block->device].imported_bytes -= block->bytes;
+    if (after->serial != block->maker)
+        after->device[block->device].imported_bytes += block->bytes;
+    block->payer = payer;
+}
+
 /*
  * Charge a holder: the present one if it still holds the block. If there is no holder, nobody is charged. If there is no open file
  * either, the memory is free.
@@ -40,13 +59,11 @@ static void settle(struct hw_block *block)
 {
     int payer = next_payer(block);
 
-    if (payer != block->payer) {
-        hw_account(block->payer, block->device, block->bytes, false);
-        hw_account(payer, block->device, block->bytes, true);
-        block->payer = payer;
-    }
+    if (payer != block->payer)
+        pay(block, payer);
     if (payer == HW_NOBODY && !hw_is_held(EXPORT_POSITION((int)(block - hw_state->blocks)))) {
         hw_account(HW_NOBODY, block->device, block->bytes, false);
+        hw_state->processes[HW_NOBODY].device[block->device].imported_bytes -= block->bytes;
         block->token = 0;
     }
 }
@@ -97,6 +114,8 @@ uint64_t hw_block_share(int device, uint64_t bytes)
         block->bytes = bytes;
         block->device = device;
         block->payer = hw_position(hw_known_process());
+        block->maker = hw_known_process()->serial;
+        block->groups = hw_known_process()->groups;
         set_holder(block, block->payer, true);
     }
     hw_unlock();

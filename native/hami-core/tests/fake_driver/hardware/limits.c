@@ -1,123 +1,232 @@
-#include "hardware/limits.h"
+#include "hardware/accounting.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "driver/conditions.h"
-#include "hardware/state.h"
+
+/* The values of NVreg_RegistryDwords="RmMemacctMode=N", which only lowers what the kernel has. Source: driver-shares.md 1, D. */
+enum { MODE_MISC = 1, MODE_DMEM = 2, MODE_AUTO = 3 };
 
 static int64_t present_load(void)
 {
     return conditions_number("driver", "loads", 1);
 }
 
-static bool is_valid(const struct hw_limit *limit)
+static enum hw_memacct decide(const char *root)
 {
-    return limit->cgroup && limit->load == present_load();
+    int64_t mode = conditions_number("driver", "memacct", MODE_AUTO);
+
+    if (!cgroup_is_supported())
+        return HW_MEMACCT_NONE;
+    if (mode >= MODE_DMEM && cgroup_has(root, "dmem"))
+        return HW_MEMACCT_DMEM;
+    if (mode >= MODE_MISC && (cgroup_has(root, "misc") || conditions_find("driver", "kernel-has-misc", NULL)))
+        return HW_MEMACCT_MISC;
+    return HW_MEMACCT_NONE;
 }
 
-static struct hw_limit *find(int device, uint64_t cgroup)
+/* Decided once a load, by the first process that sees all cgroups. One that sees none has no limits. */
+enum hw_memacct hw_memacct(void)
 {
-    for (int index = 0; index < hw_state->limits_end; index++) {
+    static int64_t blind_load = -1;
+    char root[PATH_MAX];
+    enum hw_memacct found;
+
+    if (hw_state->memacct_load == present_load())
+        return (enum hw_memacct)hw_state->memacct;
+    if (blind_load == present_load())
+        return HW_MEMACCT_NONE;
+    cgroup_root_folder(root);
+    found = decide(root);
+    if (found == HW_MEMACCT_NONE) {
+        blind_load = present_load();
+    } else if (cgroup_is_root(root)) {
+        hw_state->memacct = found;
+        hw_state->memacct_load = present_load();
+    }
+    return found;
+}
+
+struct hw_limit *accounting_find(uint16_t pointer, int device)
+{
+    for (int index = 0; pointer && index < hw_state->limits_end; index++) {
         struct hw_limit *limit = &hw_state->limits[index];
 
-        if (limit->cgroup == cgroup && limit->device == device && is_valid(limit))
+        if (limit->pointer == pointer && limit->device == device && limit->load == present_load())
             return limit;
     }
     return NULL;
 }
 
-/* Return a place for another limit: a free one, or that of a cgroup which is gone. */
-static struct hw_limit *place(void)
+struct hw_limit *accounting_keep(uint16_t pointer, int device)
 {
-    if (hw_state->limits_end < HW_LIMITS_MAX)
-        return &hw_state->limits[hw_state->limits_end++];
-    for (int index = 0; index < HW_LIMITS_MAX; index++) {
-        struct hw_limit *limit = &hw_state->limits[index];
+    struct hw_limit *limit = accounting_find(pointer, device);
 
-        if (!is_valid(limit) || cgroup_of_folder(limit->path) != limit->cgroup)
-            return limit;
+    for (int index = 0; pointer && !limit && index < HW_LIMITS_MAX; index++) {
+        if (index >= hw_state->limits_end)
+            hw_state->limits_end = index + 1;
+        if (!hw_state->limits[index].pointer || hw_state->limits[index].load != present_load())
+            limit = &hw_state->limits[index];
     }
-    return NULL;
+    if (limit && (limit->pointer != pointer || limit->load != present_load()))
+        *limit = (struct hw_limit){.pointer = pointer, .device = device, .load = present_load(), .hard_bytes = HW_NO_HARD_LIMIT};
+    return limit;
 }
 
-static bool is_in(const struct hw_process *process, uint64_t cgroup)
+static bool has_processes(uint64_t number)
 {
-    for (int depth = 0; depth < CGROUP_DEPTH_MAX && process->cgroups[depth]; depth++)
-        if (process->cgroups[depth] == cgroup)
-            return true;
+    for (int position = 0; position < hw_state->processes_end; position++)
+        for (int depth = 0; hw_state->processes[position].pid && depth < CGROUP_DEPTH_MAX; depth++)
+            if (hw_state->processes[position].groups.numbers[depth] == number)
+                return true;
     return false;
 }
 
-static uint64_t used_by(int device, uint64_t cgroup)
+/* Only a process that sees all cgroups can tell. */
+static bool is_removed(const struct hw_group *group, bool sees_all)
 {
-    uint64_t used = 0;
-
-    for (int position = 0; position < hw_state->processes_end; position++)
-        if (hw_state->processes[position].pid && is_in(&hw_state->processes[position], cgroup))
-            used += hw_charged(position, device);
-    return used;
+    return sees_all && group->path[0] && cgroup_of_folder(group->path) != group->number && !has_processes(group->number);
 }
 
-bool hw_limit_set(int device, uint64_t cgroup, const char *path, uint64_t soft_bytes, uint64_t hard_bytes)
+/* dmem frees what it has of a cgroup. misc does neither hold the cgroup nor forget it. Source: driver-shares.md 1, S L. */
+static void reuse(uint16_t pointer)
 {
-    struct hw_limit *limit;
+    for (int index = 0; hw_memacct() == HW_MEMACCT_DMEM && index < hw_state->limits_end; index++)
+        if (hw_state->limits[index].pointer == pointer)
+            hw_state->limits[index].pointer = 0;
+}
 
-    hw_lock();
-    limit = find(device, cgroup);
-    if (!limit)
-        limit = place();
-    if (limit) {
-        *limit = (struct hw_limit){cgroup, device, present_load(), soft_bytes, hard_bytes, ""};
-        snprintf(limit->path, sizeof(limit->path), "%s", path);
+uint16_t accounting_pointer(const char *folder, uint64_t number)
+{
+    char root[PATH_MAX];
+    struct hw_group *group = NULL;
+    bool sees_all;
+
+    cgroup_root_folder(root);
+    sees_all = cgroup_is_root(root);
+    for (int index = 0; index < HW_GROUPS_MAX && hw_state->groups[index].number; index++)
+        if (hw_state->groups[index].number == number)
+            group = &hw_state->groups[index];
+    for (int index = 0; !group && index < HW_GROUPS_MAX; index++)
+        if (!hw_state->groups[index].number || is_removed(&hw_state->groups[index], sees_all))
+            group = &hw_state->groups[index];
+    if (!group)
+        return 0;
+    if (group->number != number) {
+        reuse((uint16_t)(group - hw_state->groups + 1));
+        *group = (struct hw_group){.number = number};
     }
-    hw_unlock();
-    return limit != NULL;
+    if (sees_all)
+        snprintf(group->path, sizeof(group->path), "%s", folder);
+    return (uint16_t)(group - hw_state->groups + 1);
 }
 
-bool hw_limit_get(int device, uint64_t cgroup, struct hw_limit_state *state)
+void accounting_find_groups(const char *start, struct hw_groups *groups)
 {
-    const struct hw_limit *limit;
+    bool is_misc = hw_memacct() == HW_MEMACCT_MISC;
+    char folder[PATH_MAX];
+
+    memset(groups, 0, sizeof(*groups));
+    if (!cgroup_is_supported())
+        return;
+    snprintf(folder, sizeof(folder), "%s", start);
+    for (int depth = 0; depth < CGROUP_DEPTH_MAX; depth++) {
+        groups->numbers[depth] = cgroup_of_folder(folder);
+        if (!groups->numbers[depth])
+            return;
+        if (is_misc && misc_has(folder))
+            groups->pointers[depth] = accounting_pointer(folder, groups->numbers[depth]);
+        if (!cgroup_go_up(folder))
+            return;
+    }
+}
+
+void hw_find_groups(struct hw_groups *groups)
+{
+    char own[PATH_MAX];
+
+    cgroup_own_folder(own);
+    accounting_find_groups(own, groups);
+}
+
+enum hw_limit_result hw_limit_set(int device, const char *path, uint64_t soft_bytes, uint64_t hard_bytes)
+{
+    enum hw_limit_result result = HW_LIMIT_NO_CGROUP;
 
     hw_lock();
     hw_reap_dead();
-    limit = find(device, cgroup);
-    if (limit)
-        *state = (struct hw_limit_state){limit->soft_bytes, limit->hard_bytes, used_by(device, cgroup)};
+    if (cgroup_of_folder(path))
+        result = hw_memacct() == HW_MEMACCT_DMEM ? dmem_set(device, path, soft_bytes, hard_bytes)
+                                                 : misc_set(device, path, soft_bytes, hard_bytes);
     hw_unlock();
-    return limit != NULL;
+    return result;
+}
+
+enum hw_limit_result hw_limit_get(int device, const char *path, struct hw_limit_state *state)
+{
+    enum hw_limit_result result = HW_LIMIT_NO_CGROUP;
+
+    hw_lock();
+    hw_reap_dead();
+    if (cgroup_of_folder(path))
+        result = hw_memacct() == HW_MEMACCT_DMEM ? dmem_get(device, path, state) : misc_get(device, path, state);
+    hw_unlock();
+    return result;
+}
+
+/* Return the hard limit of this process's own cgroup, and what is charged to it. */
+static uint64_t own_limit(int device, uint64_t *used_bytes)
+{
+    const struct hw_limit *limit;
+    struct hw_groups groups;
+    char folder[PATH_MAX];
+
+    *used_bytes = 0;
+    cgroup_own_folder(folder);
+    if (hw_memacct() == HW_MEMACCT_DMEM) {
+        *used_bytes = dmem_used(cgroup_of_folder(folder), device);
+        return dmem_hard_limit_of(folder, device);
+    }
+    hw_find_groups(&groups);
+    limit = accounting_find(groups.pointers[0], device);
+    if (!limit)
+        return HW_NO_HARD_LIMIT;
+    *used_bytes = misc_used(limit);
+    return limit->hard_bytes;
 }
 
 void hw_memory_seen(int device, uint64_t *total_bytes, uint64_t *used_bytes)
 {
-    uint64_t cgroups[CGROUP_DEPTH_MAX], device_free, own_free;
-    const struct hw_limit *limit;
+    uint64_t limit_bytes, charged_bytes, device_free, own_free;
 
     *total_bytes = hw_device(device)->memory_bytes;
     *used_bytes = hw_memory_used(device);
-    cgroup_of_process(cgroups);
     hw_lock();
-    limit = cgroups[0] ? find(device, cgroups[0]) : NULL;
-    if (limit && limit->hard_bytes != HW_NO_HARD_LIMIT) {
-        uint64_t used = used_by(device, cgroups[0]);
-
+    limit_bytes =
+        hw_memacct() == HW_MEMACCT_NONE || hw_device(device)->parent >= 0 ? HW_NO_HARD_LIMIT : own_limit(device, &charged_bytes);
+    if (limit_bytes != HW_NO_HARD_LIMIT) {
         device_free = *total_bytes > *used_bytes ? *total_bytes - *used_bytes : 0;
-        own_free = limit->hard_bytes > used ? limit->hard_bytes - used : 0;
-        *total_bytes = limit->hard_bytes;
+        own_free = limit_bytes > charged_bytes ? limit_bytes - charged_bytes : 0;
+        *total_bytes = limit_bytes;
         *used_bytes = *total_bytes - (own_free < device_free ? own_free : device_free);
     }
     hw_unlock();
 }
 
+/* What is on a GPU in MIG mode is never charged. */
 static bool is_within(const struct hw_process *process, int device, uint64_t more_bytes)
 {
-    for (int index = 0; index < hw_state->limits_end; index++) {
-        const struct hw_limit *limit = &hw_state->limits[index];
-
-        if (limit->device == device && is_valid(limit) && is_in(process, limit->cgroup) && limit->hard_bytes != HW_NO_HARD_LIMIT &&
-            used_by(device, limit->cgroup) + more_bytes > limit->hard_bytes)
-            return false;
+    if (hw_device(device)->parent >= 0)
+        return true;
+    switch (hw_memacct()) {
+    case HW_MEMACCT_DMEM:
+        return dmem_allows(device, more_bytes);
+    case HW_MEMACCT_MISC:
+        return misc_allows(process, device, more_bytes);
+    default:
+        return true;
     }
-    return true;
 }
 
 bool hw_limit_allows(const struct hw_process *process, int device, uint64_t more_bytes)

@@ -1,8 +1,10 @@
 /*
  * Limits on memory that the driver holds for a cgroup, as NVML's nvmlDeviceSetMemoryLimits_v1 sets them.
  *
- * A process is charged to the cgroup in which it first took memory, and to all above it. A limit holds for what the living processes
- * of its cgroup have on the device, without managed memory. It ends with its cgroup, and when the driver is unloaded.
+ * One of two parts holds them, which is decided when the driver is loaded: the kernel's controller dmem, whose files have them
+ * (dmem.c), or the driver's own accounting, which knows the cgroups with the controller misc (misc.c). ../README.md has what differs,
+ * with its source. A process is charged to the cgroup in which it first took memory. Managed memory is not counted, and memory that
+ * another process made stays charged to that one's cgroup.
  */
 #ifndef FAKE_LIMITS_H
 #define FAKE_LIMITS_H
@@ -11,15 +13,30 @@
 
 #define HW_NO_HARD_LIMIT UINT64_MAX
 
+enum hw_memacct { HW_MEMACCT_NONE, HW_MEMACCT_MISC, HW_MEMACCT_DMEM };
+
+enum hw_limit_result {
+    HW_LIMIT_DONE,
+    HW_LIMIT_NO_CGROUP,
+    HW_LIMIT_NOT_SUPPORTED,
+    HW_LIMIT_NOT_FOUND,
+    HW_LIMIT_NO_PERMISSION,
+    HW_LIMIT_BELOW_USE,
+    HW_LIMIT_TOO_MANY,
+};
+
 struct hw_limit_state {
     uint64_t soft_bytes, hard_bytes, used_bytes;
 };
 
-/* Set the limits of a device for a cgroup. Returns false if there are too many. */
-bool hw_limit_set(int device, uint64_t cgroup, const char *path, uint64_t soft_bytes, uint64_t hard_bytes);
+/* Return what holds limits on this node. */
+enum hw_memacct hw_memacct(void);
 
-/* Read what was set for a cgroup, and how much it has. Returns false if nothing was set. */
-bool hw_limit_get(int device, uint64_t cgroup, struct hw_limit_state *state);
+/* Set the limits of a device for the cgroup of a folder. */
+enum hw_limit_result hw_limit_set(int device, const char *path, uint64_t soft_bytes, uint64_t hard_bytes);
+
+/* Read the limits that hold for the cgroup of a folder, and how much is charged to them. */
+enum hw_limit_result hw_limit_get(int device, const char *path, struct hw_limit_state *state);
 
 /*
  * What this process sees of a device's memory: all of it, or if its own cgroup has a hard limit only that. A limit of a cgroup above

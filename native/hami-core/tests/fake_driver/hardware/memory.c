@@ -51,7 +51,10 @@ void hw_account(int position, int device, uint64_t bytes, bool is_more)
 
 uint64_t hw_charged(int position, int device)
 {
-    return share_used(share_of(position, device)) - share_of(position, device)->managed_bytes;
+    const struct hw_share *share = share_of(position, device);
+    uint64_t own_bytes = share_used(share) - share->managed_bytes;
+
+    return own_bytes > share->imported_bytes ? own_bytes - share->imported_bytes : 0;
 }
 
 void hw_memory_recount(void)

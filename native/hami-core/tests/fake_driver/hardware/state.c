@@ -70,7 +70,7 @@ static struct hw_process *claim_process(void)
             memset(process, 0, sizeof(*process));
             process->pid = getpid();
             process->serial = ++hw_state->serials;
-            cgroup_of_process(process->cgroups);
+            hw_find_groups(&process->groups);
             if (position >= hw_state->processes_end)
                 hw_state->processes_end = position + 1;
             return process;

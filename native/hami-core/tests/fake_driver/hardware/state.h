@@ -13,7 +13,7 @@
 #include "hardware/mig.h"
 #include "hardware/shared_file.h"
 
-enum { HW_BLOCKS_MAX = 4096, HW_LIMITS_MAX = 1024, HW_NOBODY = HW_PROCESSES_MAX };
+enum { HW_BLOCKS_MAX = 4096, HW_LIMITS_MAX = 4096, HW_GROUPS_MAX = 1024, HW_NOBODY = HW_PROCESSES_MAX };
 
 /* What a process has of one device. */
 struct hw_share {
@@ -22,12 +22,20 @@ struct hw_share {
     uint64_t large_bytes;   /* whole granules, including its contexts */
     uint64_t managed_bytes; /* whole granules of managed memory on the device; others may evict them */
     unsigned int contexts;
+    uint64_t imported_bytes; /* of the above, what another process made and is charged for */
+    uint64_t exempt_bytes;   /* what it had before a limit was set (misc.c) */
+};
+
+/* A cgroup and those above it, its own first; 0 after the last. */
+struct hw_groups {
+    uint64_t numbers[CGROUP_DEPTH_MAX];
+    uint16_t pointers[CGROUP_DEPTH_MAX]; /* by which misc.c knows them; 0 without that controller */
 };
 
 struct hw_process {
     uint64_t serial;
     pid_t pid;
-    uint64_t cgroups[CGROUP_DEPTH_MAX]; /* its own first, then those above; 0 after the last */
+    struct hw_groups groups;
     struct hw_share device[HW_DEVICES_MAX];
 };
 
@@ -36,17 +44,24 @@ struct hw_block {
     uint64_t token; /* 0: free */
     uint64_t bytes;
     int device;
-    int payer; /* position in `processes` */
+    int payer;      /* position in `processes` */
+    uint64_t maker; /* its serial number */
+    struct hw_groups groups; /* the maker's, to which it stays charged */
     uint64_t holders[HW_PROCESSES_MAX / 64];
 };
 
-/* A limit of a cgroup on a device (limits.h). */
+/* What was set for a cgroup on a device (accounting.h). */
 struct hw_limit {
-    uint64_t cgroup; /* 0: free */
+    uint16_t pointer; /* 0: free */
     int device;
     int64_t load; /* of the driver that holds it */
     uint64_t soft_bytes, hard_bytes;
-    char path[512];
+};
+
+/* A cgroup for which something was set, or whose processes are charged. Its place is how the driver knows it. */
+struct hw_group {
+    uint64_t number; /* 0: free */
+    char path[512];  /* empty if only processes that see a part of all cgroups have named it */
 };
 
 /* MIG of a GPU (mig.h). */
@@ -75,7 +90,10 @@ struct hw_state {
     struct hw_instance instances[HW_INSTANCES_MAX];
     struct hw_process processes[HW_PROCESSES_MAX + 1]; /* the last one is HW_NOBODY */
     struct hw_block blocks[HW_BLOCKS_MAX];
+    int memacct; /* what holds limits since the driver's load `memacct_load` (limits.h) */
+    int64_t memacct_load;
     struct hw_limit limits[HW_LIMITS_MAX];
+    struct hw_group groups[HW_GROUPS_MAX];
 };
 
 extern struct hw_state *hw_state;
@@ -108,8 +126,14 @@ void hw_blocks_collect(void);
 /* Change what an entry has, as in hw_memory_take(). */
 void hw_account(int position, int device, uint64_t bytes, bool is_more);
 
-/* Return what an entry has of a device without managed memory: what a limit counts. */
+/* Return what an entry has of a device without managed memory and imports: what a limit counts. */
 uint64_t hw_charged(int position, int device);
+
+/* Whether another process than its maker pays for a block of a device, which stays charged to the maker's cgroup. */
+bool hw_is_passed_on(const struct hw_block *block, int device);
+
+/* Write the cgroups of this process. The caller holds the lock. */
+void hw_find_groups(struct hw_groups *groups);
 
 /* Whether no limit forbids a process that much more of a device. */
 bool hw_limit_allows(const struct hw_process *process, int device, uint64_t more_bytes);

@@ -13,7 +13,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hami_device_plugin.decide.allocate.allocation import Grant, Mount, device_uuid
-from hami_device_plugin.decide.probe.enforcement import DRIVER, INSTANCES, Enforcement, EnforcementError, MpsDaemon
+from hami_device_plugin.decide.probe.enforcement import (
+    DRIVER,
+    INSTANCES,
+    MISC,
+    Enforcement,
+    EnforcementError,
+    MpsDaemon,
+)
 from hamicommon.errors import HamiError
 from hamicommon.model import Share
 from hamicommon.wire import keys
@@ -36,8 +43,8 @@ class ContainerLimits:
     """How one container is limited."""
 
     has_library: bool = True
-    by_driver: Mapping[str, int] = field(default_factory=dict)
-    """What the driver limits, in bytes by UUID; empty if it limits nothing."""
+    by_driver: Mapping[str, int | None] = field(default_factory=dict)
+    """What the driver is told, in bytes by UUID: None to allow everything. Empty if it is told nothing."""
 
 
 def is_driver_demanded(annotations: Mapping[str, str]) -> bool:
@@ -86,15 +93,17 @@ def container_limits(
     Return how a container with *shares* is limited, of a Pod with *annotations*.
 
     *memory_bytes* has the devices whose size is known, by UUID. Whole devices are not limited at all: nobody else is on
-    them. A share of 0 MiB has no limit.
+    them. A share of 0 MiB has no limit. On misc the driver must be told so, because it never forgets a cgroup that is
+    removed: a container whose cgroup gets the same address would inherit the limit of a stranger.
 
     Raises:
         EnforcementError: the Pod demands what *node* cannot do.
     """
     check_demand(annotations, node, is_oversubscribed=is_oversubscribed)
+    unlimited_bytes = {device_uuid(share): None for share in shares if node.backend == MISC}
     if all(_is_whole(share, memory_bytes) for share in shares):
-        return ContainerLimits(has_library=False)
-    limits: dict[str, int] = {}
+        return ContainerLimits(has_library=False, by_driver=unlimited_bytes)
+    limits: dict[str, int | None] = {}
     for share in shares if node.by == DRIVER else ():
         if share.memory_mib:
             uuid, size_bytes = device_uuid(share), share.memory_mib * _MIB
@@ -106,7 +115,7 @@ def container_limits(
         raise EnforcementError(
             f"annotation {keys.ENFORCEMENT} demands a limit, and a share of 0 MiB has none: device {unlimited[0]}"
         )
-    return ContainerLimits(has_library=not is_demanded, by_driver=limits)
+    return ContainerLimits(has_library=not is_demanded, by_driver=unlimited_bytes | limits)
 
 
 def _is_whole(share: Share, memory_bytes: Mapping[str, int]) -> bool:

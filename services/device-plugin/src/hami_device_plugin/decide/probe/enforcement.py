@@ -16,6 +16,9 @@ AUTO, REQUIRED, NONE = "auto", "required", "none"
 SETTINGS = (AUTO, REQUIRED, NONE)
 LIBRARY, DRIVER, INSTANCES = "library", "driver", "mig"
 LIMITERS = (LIBRARY, DRIVER, INSTANCES)
+DMEM, MISC = "dmem", "misc"
+BACKENDS = (DMEM, MISC)
+"""What holds the driver's limits: the kernel's controller dmem, or the driver itself by the controller misc."""
 BESIDE_LIBRARY = ", the library limits compute"
 _CONTAINER_ROOT = "/mps"
 
@@ -64,15 +67,17 @@ class Enforcement:
     """The daemon by which MPS limits compute; None if the library does."""
     is_compute_final: bool = True
     """False if MPS would limit compute, and does not yet."""
+    backend: str = ""
+    """One of BACKENDS if the driver limits memory; else empty."""
 
     def __str__(self) -> str:
         """Return it as users see it."""
         return f"{self.by}: {self.reason}" + (f"; compute: {self.compute}" if self.compute else "")
 
 
-def choose_enforcement(setting: str, problem: str | None, *, is_final: bool = True) -> Enforcement:
+def choose_enforcement(setting: str, problem: str | None, *, backend: str = "", is_final: bool = True) -> Enforcement:
     """
-    Return who limits memory by *setting*; *problem* is why the driver cannot, None if it can.
+    Return who limits memory by *setting*; *problem* is why the driver cannot, None if it can, by *backend*.
 
     Unless *is_final*, another look may find another problem, or none.
 
@@ -85,7 +90,7 @@ def choose_enforcement(setting: str, problem: str | None, *, is_final: bool = Tr
     if setting == NONE:
         return Enforcement(LIBRARY, "--memory-enforcement=none")
     if problem is None:
-        return Enforcement(DRIVER, f"the driver limits memory by cgroup{BESIDE_LIBRARY}")
+        return Enforcement(DRIVER, f"the driver limits memory by cgroup ({backend}){BESIDE_LIBRARY}", backend=backend)
     if setting == REQUIRED:
         raise EnforcementError(f"--memory-enforcement=required: the driver cannot limit memory: {problem}")
     return Enforcement(LIBRARY, problem, is_final)

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hami_device_plugin import __version__
-from hami_device_plugin.adapters import library
+from hami_device_plugin.adapters import cgroups, library
 from hami_device_plugin.adapters.mps import daemon_problem
-from hami_device_plugin.adapters.nvml.limits import compute_mode_problem, limits_problem
+from hami_device_plugin.adapters.nvml.limits import compute_mode_problem, limits_problem, pci_addresses
 from hami_device_plugin.config.settings import Config
 from hami_device_plugin.decide.allocate.cdi.spec import LimitHook
 from hami_device_plugin.decide.inventory import MIG, MPS, is_instance
@@ -47,6 +47,10 @@ def mps_daemon(config: Config) -> MpsDaemon | None:
     return MpsDaemon(config.mps_root, config.resource) if is_wanted else None
 
 
+class _CannotLimitError(HamiError):
+    """The driver cannot limit memory on this Node, as it is."""
+
+
 @dataclass(frozen=True)
 class EnforcementSearch:
     """What of this Node decides who limits containers."""
@@ -69,13 +73,16 @@ class EnforcementSearch:
         """
         if self.config.sharing.mode == MIG or not self._gpus:
             return Enforcement(INSTANCES, "each container has MIG instances, which the GPU limits")
-        problem, is_final = None, True
+        problem, backend, is_final = None, "", True
         if self.config.memory_enforcement != NONE:
             try:
-                problem = await self._problem()
+                backend = await self._backend()
+            except _CannotLimitError as error:
+                problem = str(error)
             except HamiError as error:
                 problem, is_final = str(error), False
-        return await self._with_compute(choose_enforcement(self.config.memory_enforcement, problem, is_final=is_final))
+        setting = self.config.memory_enforcement
+        return await self._with_compute(choose_enforcement(setting, problem, backend=backend, is_final=is_final))
 
     async def wait_change(self, before: Enforcement) -> None:
         """Look again, for what is not known for good, until something else is found than *before*."""
@@ -108,19 +115,31 @@ class EnforcementSearch:
         because = f"the library, because MPS would not hold: {problem}"
         return replace(found, compute=because, mps=None, is_compute_final=False)
 
-    async def _problem(self) -> str | None:
+    async def _backend(self) -> str:
         """
-        Return why the driver cannot limit memory; None if it can and the hook is installed.
+        Return by what the driver limits memory, after the hook is installed.
 
         Raises:
+            _CannotLimitError: it cannot limit memory.
             HamiError: the driver does not answer, or the hook cannot be installed.
         """
+        root = Path(self.config.cgroup_root)
         if not self.strategy.is_native:
-            return f"the driver's hook needs native CDI, and devices reach containers by {self.strategy}"
-        if not (Path(self.config.cgroup_root) / "cgroup.controllers").exists():
-            return f"it needs cgroup v2, which is not mounted at {self.config.cgroup_root}"
-        problem = await limits_problem(self.nvml, self._gpus, self.config.cgroup_root)
-        if problem is None:
-            hook, root = Path(self.config.limit_hook), self.config.vgpu_directory
-            await asyncio.to_thread(library.install, hook, root, __version__, library.LIMIT_HOOK_NAME)
-        return problem
+            raise _CannotLimitError(
+                f"the driver's hook needs native CDI, and devices reach containers by {self.strategy}"
+            )
+        if not await asyncio.to_thread(cgroups.is_mounted, root):
+            raise _CannotLimitError(f"it needs cgroup v2, which is not mounted at {root}")
+        addresses = await pci_addresses(self.nvml, self._gpus)
+        backend = await asyncio.to_thread(cgroups.find_backend, root, addresses.values())
+        if backend is None:
+            raise _CannotLimitError(
+                f"{root} has neither the controller dmem with the GPUs (Linux 6.14) nor misc (CONFIG_CGROUP_MISC)"
+            )
+        group = await asyncio.to_thread(cgroups.own_group, root)
+        problem = await limits_problem(self.nvml, self._gpus, str(group))
+        if problem is not None:
+            raise _CannotLimitError(problem)
+        hook, vgpu = Path(self.config.limit_hook), self.config.vgpu_directory
+        await asyncio.to_thread(library.install, hook, vgpu, __version__, library.LIMIT_HOOK_NAME)
+        return backend

@@ -16,7 +16,7 @@ import structlog
 
 from hami_device_plugin.adapters.nvml.mig import MigNvml
 from hami_device_plugin.decide.announcement import Announced, announcement
-from hami_device_plugin.decide.probe.enforcement import LIMITERS, Enforcement, EnforcementError
+from hami_device_plugin.decide.probe.enforcement import BACKENDS, LIMITERS, Enforcement, EnforcementError
 from hami_device_plugin.decide.probe.mode import AUTO, IDENTITY, LOCK, Mode, cdi_problem, choose, versions
 from hami_device_plugin.serve.context import Context
 from hami_device_plugin.serve.probe.driver_cdi import DriverCdi
@@ -149,6 +149,8 @@ def _show(context: Context, found: Enforcement) -> None:
     logger.info("Memory is limited", by=found.by, because=found.reason, **compute)
     for name in LIMITERS:
         context.metrics.enforcement.labels(name).set(name == found.by)
+    for backend in BACKENDS:
+        context.metrics.memory_backend.labels(backend).set(backend == found.backend)
     if found.compute:
         context.metrics.compute_enforcement.labels("mps").set(found.mps is not None)
         context.metrics.compute_enforcement.labels("library").set(found.mps is None)

@@ -29,6 +29,9 @@ _NO_SAMPLES = frozenset(
 )
 """No process has run, as the driver or as pynvml says it; or more have run between pynvml's two calls."""
 
+_WITHOUT_LIMIT = (pynvml.NVMLError_NotSupported, pynvml.NVMLError_NotFound, pynvml.NVMLError_OperatingSystem)
+"""The cgroup has no limit, or is gone; or the driver has no limits at all."""
+
 
 def read_processes(handle: Any, sampled_at: int) -> tuple[tuple[DeviceProcess, ...], int]:
     """
@@ -50,18 +53,24 @@ def read_processes(handle: Any, sampled_at: int) -> tuple[tuple[DeviceProcess, .
 
 
 def used_by_cgroup(uuid: str, cgroups: Iterable[str]) -> Mapping[str, int]:
-    """Return the bytes on the device *uuid* of each of *cgroups* that has a limit there; empty without such limits."""
+    """
+    Return the bytes on the device *uuid* of each of *cgroups* that has a limit there; empty without such limits.
+
+    A driver says of a cgroup without a limit that the device does not support any, or that the limit is the largest
+    number. So each answer counts for its cgroup alone.
+    """
     handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
     found = {}
     for cgroup in cgroups:
         limits = pynvml.c_nvmlGetMemoryLimits_v1_t(nameSpace=os.fsencode(cgroup))
         try:
             pynvml.nvmlDeviceGetMemoryLimits_v1(handle, limits)
-        except (pynvml.NVMLError_NotSupported, pynvml.NVMLError_FunctionNotFound):
+        except pynvml.NVMLError_FunctionNotFound:
             return {}
-        except (pynvml.NVMLError_NotFound, pynvml.NVMLError_OperatingSystem):
+        except _WITHOUT_LIMIT:
             continue
-        found[cgroup] = int(limits.currentUsed)
+        if limits.hardLimit != pynvml.NVML_DEVICE_MEMORY_LIMIT_MAX:
+            found[cgroup] = int(limits.currentUsed)
     return found
 
 

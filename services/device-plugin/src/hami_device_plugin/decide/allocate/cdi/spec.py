@@ -155,16 +155,17 @@ def mark_edits(program: str, region: str) -> Edits:
     return Edits(hooks=({"hookName": "createContainer", "path": program, "args": arguments},))
 
 
-def with_limits(edits: Edits, hook: LimitHook, limits: Mapping[str, int]) -> Edits:
+def with_limits(edits: Edits, hook: LimitHook, limits: Mapping[str, int | None]) -> Edits:
     """
-    Return *edits* and the hook that has the driver limit the container to *limits*, bytes by UUID.
+    Return *edits* and the hook that has the driver limit the container to *limits*, bytes by UUID; None is no limit.
 
     NVIDIA's own hook for that is left out: both would set the same limits.
     """
     if not limits:
         return edits
     places = ["--driver-root", hook.driver_root, "--cgroup", hook.cgroup_root]
-    arguments = ["hami-limit-hook", *places, *(f"{uuid}={size_bytes}" for uuid, size_bytes in limits.items())]
+    sizes = {uuid: "max" if size_bytes is None else size_bytes for uuid, size_bytes in limits.items()}
+    arguments = ["hami-limit-hook", *places, *(f"{uuid}={size}" for uuid, size in sizes.items())]
     others = (other for other in edits.hooks if NVIDIAS_LIMITS not in (other.get("args") or ()))
     ours = {"hookName": "createRuntime", "path": hook.program, "args": arguments, "timeout": LIMIT_TIMEOUT_SECONDS}
     return replace(edits, hooks=(*others, ours))
