@@ -14,11 +14,11 @@ from hami_monitor.adapters.region_file import RegionFile, RegionRefusedError, Re
 from hami_monitor.decide.containers import ContainerKey
 from hami_monitor.decide.host import DeviceProcess, HostDevice
 from hami_monitor.decide.pods import MonitoredPod
-from hami_monitor.decide.watchdog.control_groups import ContainerGroup
 from hami_monitor.decide.watchdog.findings import HostProcess, Place, Regions, find, grants, uses
 from hami_monitor.decide.watchdog.group_use import find_in_groups
 from hami_monitor.decide.watchdog.owners import PodOwner
 from hamicommon.model import Share
+from hamicommon.pod.control_groups import ContainerGroup
 
 KEY = ContainerKey("uid", "main")
 _DRIVER = "/libcuda.so.1"

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from hami_monitor.adapters.processes import Processes
 from hami_monitor.config import NAME, read_config
-from hami_monitor.decide.watchdog.control_groups import ContainerGroup
 from hami_monitor.main import run
+from hamicommon.pod.control_groups import ContainerGroup
 from hamicommon.runtime.program import logs, process
 from minicluster.kubelet.podspec import container_id
 from minicluster.pids import start_ticks

@@ -2,9 +2,11 @@
 Who limits the memory of a container, and what it is told to the Node's people.
 """
 
+import asyncio
 import json
 import subprocess
 import sys
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -29,7 +31,7 @@ from hami_device_plugin.decide.probe.enforcement import (
 from hamicommon.model import Share
 from hamicommon.runtime.host import unpreloaded
 from testbed.hardware import FIRST_DRIVER_WITH_LIMITS, FakeDriver, StandInCgroups
-from testbed.memory_limits import NO_LIMIT, memory_limits
+from testbed.memory_limits import NO_LIMIT, limit_memory, memory_limits
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -429,3 +431,84 @@ async def test_demand_is_refused_under_the_lock(node: Node, api: ApiServer, kube
         phase = api.annotations("pods", "default", "p")["hami.io/bind-phase"]
 
     assert "failed" == phase
+
+
+UID, CONTAINER_ID = "0f0f0f0f-0000-4000-8000-000000000001", "c" * 64
+LEAF = f"/kubepods/pod{UID}/{CONTAINER_ID}"
+
+
+def running(allocated: str) -> dict[str, Any]:
+    """Return a Pod whose container runs in the cgroup LEAF."""
+    pod = a_pod("p", f"{allocated}:;", "main=1")
+    pod["metadata"]["uid"] = UID
+    state = {"running": {"startedAt": "2026-08-21T12:00:00Z"}}
+    pod["status"] = {"phase": "Running"}
+    pod["status"]["containerStatuses"] = [
+        {"name": "main", "containerID": f"containerd://{CONTAINER_ID}", "state": state}
+    ]
+    return pod
+
+
+@needs_fake_driver
+@both
+async def test_limit_that_the_driver_has_lost_is_set_again(
+    node: Node, api: ApiServer, kubelet: Kubelet, backend: str
+) -> None:
+    """After a driver was loaded under a running container. An Event of the Pod and a metric say so."""
+    leaf = node.cgroups.create(LEAF)
+    limit_memory(leaf, {T4: 2000 * MIB}, node.variables)
+    async with node.plugin(api, kubelet) as plugin:
+        api.put("pods", running(f"{T4},NVIDIA,2000,20"))
+        await plugin.serving()
+        node.driver.unload(despite_clients=True)
+        await plugin.until(lambda: "The driver is let go" in plugin.events() or bool(api.events("DriverGone")))
+        node.driver.load()
+        lost = memory_limits(leaf, node.variables)[1]
+        await plugin.until(lambda: bool(api.events("MemoryLimitRestored")))
+        _, metrics = await plugin.get("/metrics")
+
+    assert {"misc": "none", "dmem": f"0 {NO_LIMIT}"}[backend] == lost
+    assert f"0 {2000 * MIB}" == memory_limits(leaf, node.variables)[1]
+    [event] = api.events("MemoryLimitRestored")
+    assert (
+        f"container main, device {T4}: the driver had no limit on memory and has a limit of 2000 MiB"
+        in event["message"]
+    )
+    assert 'hami_device_plugin_memory_limits_restored_total{result="ok"} 1.0' in metrics
+
+
+@needs_fake_driver
+@both
+async def test_limit_that_cannot_be_set_again_is_reported(node: Node, api: ApiServer, kubelet: Kubelet) -> None:
+    """A container may have taken more meanwhile. The Event says what to do, once."""
+    leaf = node.cgroups.create(LEAF)
+    limit_memory(leaf, {T4: 9000 * MIB}, node.variables)
+    variables = node.variables | node.cgroups.variables(LEAF) | {"CUDA_VISIBLE_DEVICES": T4}
+    command = (sys.executable, "-c", f"import sys\n{TAKE}")
+    taken = await asyncio.create_subprocess_exec(*command, env=variables, stdin=PIPE, stdout=PIPE)
+    assert taken.stdout is not None
+    assert b"0\n" == await taken.stdout.readline()
+    async with node.plugin(api, kubelet) as plugin:
+        api.put("pods", running(f"{T4},NVIDIA,2000,20"))
+        await plugin.until(lambda: bool(api.events("MemoryLimitMissing")))
+        _, metrics = await plugin.get("/metrics")
+    taken.kill()
+    await taken.wait()
+
+    [event] = api.events("MemoryLimitMissing")
+    assert f"container main, device {T4}: the driver does not take a limit of 2000 MiB: " in event["message"]
+    assert 'hami_device_plugin_memory_limits_restored_total{result="error"} 1.0' in metrics
+    assert f"0 {9000 * MIB}" == memory_limits(leaf, node.variables)[1]
+
+
+TAKE = """
+import ctypes
+cuda = ctypes.CDLL("libcuda.so.1")
+context, pointer = ctypes.c_void_p(), ctypes.c_uint64()
+cuda.cuInit(0)
+cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+cuda.cuCtxSetCurrent(context)
+print(cuda.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(3000 << 20)), flush=True)
+sys.stdin.read()
+"""
+"""Takes 3000 MiB, prints the result, and waits."""

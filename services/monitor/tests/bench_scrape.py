@@ -30,10 +30,10 @@ from hami_monitor.config import Config
 from hami_monitor.decide.accounts.book import Book, advance
 from hami_monitor.decide.accounts.price import Offer
 from hami_monitor.decide.host import DeviceProcess, HostDevice
-from hami_monitor.decide.watchdog.control_groups import ContainerGroup
 from hami_monitor.metrics.account_families import AccountStatus
 from hami_monitor.metrics.collector import MonitorCollector
 from hami_monitor.serve.monitor import Monitor
+from hamicommon.pod.control_groups import ContainerGroup
 from hamicommon.runtime.api.kube import Kube
 from hamicommon.runtime.program import garbage, logs
 from hamicommon.runtime.serving import http

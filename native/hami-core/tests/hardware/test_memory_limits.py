@@ -209,6 +209,8 @@ def test_limit_is_gone_when_the_driver_is_unloaded(machine: Machine, modern: Fak
     before = machine.read(LEAF)
     machine.limit(LEAF, 512, soft_mib=100)
     machine.reload(modern)
+    machine.cgroups.create(OTHER)
+    machine.limit(OTHER, 512)
 
     assert before == machine.read(LEAF)
     assert SUCCESS == allocate(machine.process(LEAF), 8192)

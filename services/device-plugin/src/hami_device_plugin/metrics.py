@@ -95,6 +95,11 @@ class Metrics:
             "1 for what holds the driver's limits on memory (dmem: the kernel, misc: the driver's own accounting).",
             "backend",
         )
+        self.limits_restored = self._counter(
+            "hami_device_plugin_memory_limits_restored",
+            "Limits of running containers that the driver had lost, by whether it took them again (ok, error).",
+            result=RESULTS,
+        )
         self.compute_enforcement = self._gauge(
             "hami_device_plugin_compute_enforcement",
             "1 for who limits containers' compute (library, mps). Only with the folder of an MPS daemon.",

@@ -4,14 +4,11 @@ What is found by the driver's count of a container's control group.
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hami_monitor.adapters.cgroups import ControlGroups
 from hami_monitor.decide.containers import ContainerKey
-from hami_monitor.decide.watchdog.control_groups import ContainerGroup
 from hami_monitor.decide.watchdog.findings import (
     TOLERANCE_BYTES,
     Evidence,
@@ -23,14 +20,12 @@ from hami_monitor.decide.watchdog.findings import (
     uses,
 )
 from hami_monitor.decide.watchdog.group_use import find_in_groups, limited_places
-from testbed.hardware import StandInCgroups
+from hamicommon.pod.control_groups import ContainerGroup
 
 from .values import GPU_A, GPU_B, MIB, a_device, a_granted_pod, a_place, a_process, an_owner
 
 KEY = ContainerKey("u1", "main")
 TOLERATED = TOLERANCE_BYTES // MIB
-UID = "0f0f0f0f-0000-4000-8000-000000000001"
-ID = "c" * 64
 
 
 def found(
@@ -97,45 +92,3 @@ def test_only_running_containers_with_a_share_are_asked_about() -> None:
 
     assert {a_place(): ContainerGroup("u1", "u1/main")} == asked
     assert {} == limited_places(granted, owners, ("kube-system",), (GPU_B,))
-
-
-POD = UID.replace("-", "_")
-FOLDERS = {
-    "cgroupfs": f"/kubepods/burstable/pod{UID}/{ID}",
-    "systemd": "/kubepods.slice/kubepods-besteffort.slice/"
-    f"kubepods-besteffort-pod{POD}.slice/cri-containerd-{ID}.scope",
-    "guaranteed": f"/kubepods.slice/kubepods-pod{POD}.slice/crio-{ID}.scope",
-    "crun": f"/kubepods.slice/kubepods-pod{POD}.slice/crio-{ID}.scope/container",
-    "cgroup-root": f"/cluster/kubepods/pod{UID}/{ID}",
-    "kind": f"/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/"
-    f"kubelet-kubepods-burstable-pod{POD}.slice/cri-containerd-{ID}.scope",
-}
-
-
-@pytest.mark.parametrize("path", [pytest.param(path, id=name) for name, path in FOLDERS.items()])
-def test_group_is_found_wherever_kubelet_and_runtime_make_it(path: str, tmp_path: Path) -> None:
-    """Until it is removed."""
-    cgroups, wanted = StandInCgroups(tmp_path), ContainerGroup(UID, ID)
-    groups = ControlGroups(str(tmp_path))
-    assert {} == groups.find([wanted])
-    folder = cgroups.create(path)
-
-    assert {wanted: str(folder)} == groups.find([wanted])
-    cgroups.remove(path)
-    if not path.endswith("container"):
-        assert {} == groups.find([wanted])
-
-
-def test_group_that_a_container_made_is_no_container(tmp_path: Path) -> None:
-    """However it is called."""
-    cgroups = StandInCgroups(tmp_path)
-    cgroups.create(f"/kubepods/pod{UID}/{ID}/kubepods/pod{UID}/{'d' * 64}")
-
-    assert {} == ControlGroups(str(tmp_path)).find([ContainerGroup(UID, "d" * 64)])
-
-
-def test_control_groups_of_version_1_have_no_use(tmp_path: Path) -> None:
-    """The driver needs version 2."""
-    (tmp_path / f"memory/kubepods/pod{UID}/{ID}").mkdir(parents=True)
-
-    assert {} == ControlGroups(str(tmp_path)).find([ContainerGroup(UID, ID)])

@@ -12,7 +12,7 @@ import pytest
 
 from hami_monitor.adapters import processes as module
 from hami_monitor.adapters.processes import Processes
-from hami_monitor.decide.watchdog.control_groups import ContainerGroup
+from hamicommon.pod.control_groups import ContainerGroup
 from testbed.waiting import eventually
 
 MAPPER = """

@@ -20,12 +20,12 @@ from hami_monitor.adapters.processes import Processes
 from hami_monitor.config import Config
 from hami_monitor.decide.containers import ContainerKey
 from hami_monitor.decide.watchdog.confirmation import QUIET_SECONDS
-from hami_monitor.decide.watchdog.control_groups import ContainerGroup
 from hami_monitor.decide.watchdog.findings import TOLERANCE_BYTES, Kind
 from hami_monitor.serve.driver_watch import DriverWatch
 from hami_monitor.serve.evictions import Evictions
 from hami_monitor.serve.monitor import Monitor
 from hami_monitor.serve.watchdog import GroupReader
+from hamicommon.pod.control_groups import ContainerGroup
 from hamicommon.runtime.api.kube import Kube
 from hamicommon.runtime.host.nvml import NvmlError
 from hamicommon.runtime.host.unpreloaded import record

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from hami_monitor.decide.host import DeviceProcess, HostDevice
 from hami_monitor.decide.pods import MonitoredPod
-from hami_monitor.decide.watchdog.control_groups import ContainerGroup
 from hami_monitor.decide.watchdog.findings import HostProcess, Place, Program
 from hami_monitor.decide.watchdog.owners import PodOwner
 from hamicommon.model import Share
+from hamicommon.pod.control_groups import ContainerGroup
 
 GPU_A, GPU_B = "GPU-a", "GPU-b"
 MIB = 1 << 20

@@ -92,6 +92,16 @@ def statuses_of(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return {found.get("name") or "": found for found in [*inits, *apps]} if inits or apps else {}
 
 
+def id_of(status: Mapping[str, Any]) -> str:
+    """
+    Return the id of the container with this *status* without its runtime's name; empty if it was not started.
+
+    >>> id_of({"containerID": "containerd://4f2a"}), id_of({})
+    ('4f2a', '')
+    """
+    return str(status.get("containerID") or "").partition("://")[2]
+
+
 def state_of(status: Mapping[str, Any]) -> ContainerState:
     """
     Return the state in a container's *status*.

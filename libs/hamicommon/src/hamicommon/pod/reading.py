@@ -16,6 +16,7 @@ from hamicommon.pod.containers import (
     ContainerKind,
     ContainerState,
     containers_of,
+    id_of,
     inits_are_done,
     started_at,
     state_of,
@@ -55,6 +56,8 @@ class Container:
     state: ContainerState = ContainerState.WAITING
     started_at: datetime | None = None
     """When its last run started, to the second; None while it waits to start."""
+    id: str = ""
+    """That of its last run, without the runtime's name; empty if it was not started."""
     is_control_disabled: bool = False
     """Whether its author switched the library off with `CUDA_DISABLE_CONTROL`."""
     is_privileged: bool = False
@@ -216,6 +219,7 @@ def read_container(
         requests=tuple([found for each in asked if (found := each.parse_request(resources)) and found.count > 0]),
         state=state_of(status) if status else ContainerState.WAITING,
         started_at=started_at(status) if status else None,
+        id=id_of(status) if status else "",
         is_control_disabled=is_control_disabled(env) if env else False,
         is_privileged=(container.get("securityContext") or {}).get("privileged") is True,
         choices=choices_of(env) if env else {},

@@ -19,6 +19,9 @@ uint16_t accounting_pointer(const char *folder, uint64_t number);
 /* Return what was set for a cgroup since the driver was loaded; NULL if nothing was. */
 struct hw_limit *accounting_find(uint16_t pointer, int device);
 
+/* Whether something was set for a cgroup by an earlier load, and nothing since. */
+bool accounting_is_old(uint16_t pointer, int device);
+
 /* Remember that something is set for a cgroup. Returns NULL if there are too many. */
 struct hw_limit *accounting_keep(uint16_t pointer, int device);
 

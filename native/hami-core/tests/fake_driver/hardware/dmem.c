@@ -20,12 +20,7 @@ static void name_region(int device, char region[64])
 /* The regions of a driver end with it, and so do their lines. One that was written before the present load is none. */
 static bool is_old(const char *folder, int device)
 {
-    uint16_t pointer = accounting_pointer(folder, cgroup_of_folder(folder));
-
-    for (int index = 0; index < hw_state->limits_end; index++)
-        if (hw_state->limits[index].pointer == pointer && hw_state->limits[index].device == device)
-            return !accounting_find(pointer, device);
-    return false;
+    return accounting_is_old(accounting_pointer(folder, cgroup_of_folder(folder)), device);
 }
 
 static uint64_t read_line(const char *folder, const char *file, int device, uint64_t otherwise)

@@ -48,28 +48,38 @@ enum hw_memacct hw_memacct(void)
     return found;
 }
 
+/* Return what was set at any load. */
+static struct hw_limit *find_any(uint16_t pointer, int device)
+{
+    for (int index = 0; pointer && index < hw_state->limits_end; index++)
+        if (hw_state->limits[index].pointer == pointer && hw_state->limits[index].device == device)
+            return &hw_state->limits[index];
+    return NULL;
+}
+
 struct hw_limit *accounting_find(uint16_t pointer, int device)
 {
-    for (int index = 0; pointer && index < hw_state->limits_end; index++) {
-        struct hw_limit *limit = &hw_state->limits[index];
+    struct hw_limit *limit = find_any(pointer, device);
 
-        if (limit->pointer == pointer && limit->device == device && limit->load == present_load())
-            return limit;
-    }
-    return NULL;
+    return limit && limit->load == present_load() ? limit : NULL;
+}
+
+bool accounting_is_old(uint16_t pointer, int device)
+{
+    return find_any(pointer, device) && !accounting_find(pointer, device);
 }
 
 struct hw_limit *accounting_keep(uint16_t pointer, int device)
 {
-    struct hw_limit *limit = accounting_find(pointer, device);
+    struct hw_limit *limit = find_any(pointer, device);
 
     for (int index = 0; pointer && !limit && index < HW_LIMITS_MAX; index++) {
         if (index >= hw_state->limits_end)
             hw_state->limits_end = index + 1;
-        if (!hw_state->limits[index].pointer || hw_state->limits[index].load != present_load())
+        if (!hw_state->limits[index].pointer)
             limit = &hw_state->limits[index];
     }
-    if (limit && (limit->pointer != pointer || limit->load != present_load()))
+    if (limit && !accounting_find(pointer, device))
         *limit = (struct hw_limit){.pointer = pointer, .device = device, .load = present_load(), .hard_bytes = HW_NO_HARD_LIMIT};
     return limit;
 }

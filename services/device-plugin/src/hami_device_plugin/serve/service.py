@@ -16,6 +16,7 @@ from typing import Any
 from hami_device_plugin.adapters.kubelet import PluginServer
 from hami_device_plugin.config.settings import Config
 from hami_device_plugin.decide.health.lost_replicas import owned_devices, with_lost
+from hami_device_plugin.decide.probe.enforcement import DRIVER
 from hami_device_plugin.decide.probe.mode import AUTO
 from hami_device_plugin.decide.replicas.ids import Replica, replicas
 from hami_device_plugin.serve.allocate.calls import Calls, grant_policy
@@ -24,6 +25,7 @@ from hami_device_plugin.serve.allocate.premade_directories import PremadeDirecto
 from hami_device_plugin.serve.context import Context
 from hami_device_plugin.serve.health.health_loop import HealthLoop
 from hami_device_plugin.serve.kubelet_loop import KubeletLoop
+from hami_device_plugin.serve.limit_loop import LimitLoop
 from hami_device_plugin.serve.node_loop import NodeLoop
 from hami_device_plugin.serve.probe.devices import NodeDevices
 from hami_device_plugin.serve.probe.driver import Driver
@@ -98,6 +100,8 @@ class Service:
         if not (self._found.enforcement.is_final and self._found.enforcement.is_compute_final):
             change = self._found.search.wait_change(self._found.enforcement)
             yield self._end_after(change, "enforcement")
+        if self._found.enforcement.by == DRIVER:
+            yield LimitLoop(self._context, self._calls.limits).run()
         yield self._links.run()
         yield self._found.driver_cdi.keep(lambda: [device.id for device in self._offered], self._end)
         yield self._found.driver_cdi.check()

@@ -13,8 +13,8 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
-from hami_monitor.decide.watchdog.control_groups import ContainerGroup, container_group
 from hami_monitor.decide.watchdog.findings import HostProcess, Program
+from hamicommon.pod.control_groups import ContainerGroup, container_group
 from hamicommon.runtime.host.worker import Worker
 
 CALL_SECONDS = 5.0

@@ -14,13 +14,11 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 import structlog
 
-from hami_monitor.adapters.cgroups import ControlGroups
 from hami_monitor.adapters.kube import Events, Pods
 from hami_monitor.adapters.processes import Processes
 from hami_monitor.config import Config
 from hami_monitor.decide.host import HostDevice
 from hami_monitor.decide.watchdog.confirmation import Seen, see, to_report
-from hami_monitor.decide.watchdog.control_groups import ContainerGroup
 from hami_monitor.decide.watchdog.findings import (
     EVENT_REASONS,
     Evidence,
@@ -41,6 +39,8 @@ from hami_monitor.decide.watchdog.owners import PodOwner
 from hami_monitor.metrics.watchdog_families import WatchdogStatus
 from hami_monitor.serve.evictions import Evictions
 from hami_monitor.serve.rounds import Rounds
+from hamicommon.pod.control_groups import ContainerGroup
+from hamicommon.runtime.host.control_groups import ControlGroups
 from hamicommon.runtime.host.nvml import NvmlError
 from hamicommon.runtime.host.worker import HangError
 

@@ -90,6 +90,42 @@ def set_limit(handle: object, cgroup: str, size_bytes: int) -> None:
     pynvml.nvmlDeviceSetMemoryLimits_v1(handle, pynvml.c_nvmlSetMemoryLimits_v1_t(cgroup.encode(), 0, size_bytes))
 
 
+async def read_limit(nvml: Nvml, uuid: str, cgroup: str) -> int | None:
+    """
+    Return the hard limit of *cgroup* on the GPU *uuid*; None if it has none.
+
+    Raises:
+        NvmlError: the GPU does not answer, or the cgroup is gone.
+    """
+    return await nvml.call(_read_limit, uuid, cgroup)
+
+
+async def restore_limit(nvml: Nvml, uuid: str, cgroup: str, size_bytes: int | None) -> int | None:
+    """
+    Limit *cgroup* on the GPU *uuid*, and return the limit that it then has; None is no limit.
+
+    A kernel may ignore a limit below what is used, and a driver refuse it.
+
+    Raises:
+        NvmlError: the driver does not take it.
+    """
+    return await nvml.call(_restore_limit, uuid, cgroup, size_bytes)
+
+
+def _read_limit(uuid: str, cgroup: str) -> int | None:
+    limits = pynvml.c_nvmlGetMemoryLimits_v1_t(cgroup.encode())
+    try:
+        pynvml.nvmlDeviceGetMemoryLimits_v1(pynvml.nvmlDeviceGetHandleByUUID(uuid), limits)
+    except (pynvml.NVMLError_NotFound, *UNSUPPORTED):
+        return None
+    return None if limits.hardLimit == NO_LIMIT else int(limits.hardLimit)
+
+
+def _restore_limit(uuid: str, cgroup: str, size_bytes: int | None) -> int | None:
+    set_limit(pynvml.nvmlDeviceGetHandleByUUID(uuid), cgroup, NO_LIMIT if size_bytes is None else size_bytes)
+    return _read_limit(uuid, cgroup)
+
+
 async def compute_mode_problem(nvml: Nvml, uuids: Sequence[str]) -> str | None:
     """
     Return which of the GPUs *uuids* also takes programs without MPS; None if none does.

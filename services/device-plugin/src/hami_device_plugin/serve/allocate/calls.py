@@ -20,6 +20,7 @@ from hami_device_plugin.adapters.generator import roots
 from hami_device_plugin.adapters.nvml.mig import MigNvml
 from hami_device_plugin.config.settings import Config
 from hami_device_plugin.decide.allocate.allocation import CONTROL_NODES, Grant, GrantPolicy
+from hami_device_plugin.decide.allocate.container_limits import ContainerLimits
 from hami_device_plugin.decide.allocate.owner import OwnerError
 from hami_device_plugin.decide.allocate.pending import hint
 from hami_device_plugin.decide.allocate.pods import confirmation
@@ -142,6 +143,15 @@ class Calls:
     def gets_library(self, pod: Pod, shares: ContainerShares) -> bool:
         """Return whether a container of *pod* with *shares* gets the library; False if it cannot start."""
         return self._by_identity.gets_library(pod, shares)
+
+    def limits(self, pod: Pod, shares: ContainerShares) -> ContainerLimits:
+        """
+        Return how a container of *pod* with *shares* is limited.
+
+        Raises:
+            EnforcementError: its Pod demands what the Node cannot do.
+        """
+        return self._by_identity.limits(pod, shares)
 
     async def confirm(self, pod: Pod) -> None:
         """

@@ -178,9 +178,24 @@ class IdentityAllocator:
     def gets_library(self, pod: Pod, shares: ContainerShares) -> bool:
         """Return whether a container of *pod* with *shares* gets the library; False if it cannot start."""
         try:
-            return not any(is_instance(share.uuid) for share in shares) and self._limits(pod, shares).has_library
+            return not any(is_instance(share.uuid) for share in shares) and self.limits(pod, shares).has_library
         except EnforcementError:
             return False
+
+    def limits(self, pod: Pod, shares: ContainerShares) -> ContainerLimits:
+        """
+        Return how a container of *pod* with *shares* is limited.
+
+        Raises:
+            EnforcementError: its Pod demands what the Node cannot do.
+        """
+        return container_limits(
+            shares,
+            pod.annotations,
+            self._served.enforcement,
+            self._served.memory_bytes,
+            is_oversubscribed=self._policy.is_oversubscribed,
+        )
 
     async def _decided(
         self, pod: Pod, container: str, device: str, shares: Mapping[str, ContainerShares], replicas: frozenset[str]
@@ -191,7 +206,7 @@ class IdentityAllocator:
             uuids = await self._instances(pod, container, granted) if self._instances else ()
             driver = await self._driver.part(uuids or granted_uuids(granted))
             instances = await self._mig.granted(uuids, self._policy)
-            limits = self._limits(pod, granted)
+            limits = self.limits(pod, granted)
             if not instances:
                 await self._check_mps(granted)
         except HamiError as error:
@@ -213,15 +228,6 @@ class IdentityAllocator:
         problem = await asyncio.to_thread(daemon_problem, daemon.pipe, daemon.shared_memory)
         if problem is not None:
             raise MpsError(f"MPS limits compute on this Node, and {problem}")
-
-    def _limits(self, pod: Pod, shares: ContainerShares) -> ContainerLimits:
-        return container_limits(
-            shares,
-            pod.annotations,
-            self._served.enforcement,
-            self._served.memory_bytes,
-            is_oversubscribed=self._policy.is_oversubscribed,
-        )
 
     def _container(self, pod: Pod, name: str) -> Container:
         for found in pod.containers:

@@ -15,9 +15,9 @@ from hami_monitor.decide.containers import ContainerKey
 from hami_monitor.decide.grants import grants_of
 from hami_monitor.decide.host import HostDevice
 from hami_monitor.decide.pods import MonitoredPod
-from hami_monitor.decide.watchdog.control_groups import ContainerGroup
 from hami_monitor.decide.watchdog.owners import PodOwner
 from hamicommon.model import Share
+from hamicommon.pod.control_groups import ContainerGroup
 
 TOLERANCE_BYTES = 512 << 20
 """Device memory that the driver may take for a process beside what the library counts."""

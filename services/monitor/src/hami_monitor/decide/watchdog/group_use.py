@@ -6,7 +6,7 @@ A driver that limits the memory of a control group also says how much the group 
 and whether the driver lists them. A kubelet that does not know the resource starts a container all the same: without a
 device, the library or a limit. A device plugin makes a container's directory before the container starts, so a missing
 one tells. The plugin looks for such containers too, but not while it is away, which is when they come to be.
-Neighbours: `findings` compares process by process, `hami_monitor.adapters.cgroups` finds the groups,
+Neighbours: `findings` compares process by process, `hamicommon.runtime.host.control_groups` finds the groups,
 `hami_monitor.adapters.directories` lists the directories.
 """
 
@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from hami_monitor.decide.containers import ContainerKey
-from hami_monitor.decide.watchdog.control_groups import ContainerGroup
 from hami_monitor.decide.watchdog.findings import (
     TOLERANCE_BYTES,
     Evidence,
@@ -29,6 +28,7 @@ from hami_monitor.decide.watchdog.findings import (
     must_have_library,
 )
 from hami_monitor.decide.watchdog.owners import PodOwner
+from hamicommon.pod.control_groups import ContainerGroup
 
 _MIB = 1 << 20
 _OUTSIDE = (Kind.LIBRARY_NOT_LOADED, Kind.NOT_IN_REGION)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from hamicommon.pod.containers import id_of
 from hamicommon.pod.reading import read_pod
 
 _STATUSES = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
@@ -44,6 +45,6 @@ def pod_owner(item: Mapping[str, Any]) -> PodOwner:
 def _ids(status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for kind in _STATUSES:
         for container in status.get(kind) or []:
-            _, separator, container_id = str(container.get("containerID") or "").partition("://")
-            if separator:
+            container_id = id_of(container)
+            if container_id:
                 yield container_id, str(container.get("name") or "")

@@ -10,7 +10,7 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
-from hami_monitor.decide.watchdog.control_groups import ContainerGroup, container_id, pod_uid
+from hamicommon.pod.control_groups import ContainerGroup, container_id, pod_uid
 
 KUBEPODS = "kubepods"
 """In the name of the group above all Pods, which may be in a group of the kubelet's `--cgroup-root`."""
