@@ -177,6 +177,15 @@ def test_plugin_may_limit_control_groups_if_the_driver_shall_limit_memory(
     assert is_given == ("SYS_ADMIN" in container["securityContext"]["capabilities"]["add"])
 
 
+def test_plugin_and_monitor_know_the_same_margin() -> None:
+    """The plugin allows it above a share, and the watchdog reports no container that uses it."""
+    for component in ("devicePlugin", "monitor"):
+        changed = pod_spec(workload(component, {"devicePlugin": {"memoryMarginMib": 400}}))
+
+        assert "--memory-margin-mib=400" in changed["containers"][0]["args"]
+        assert not any("margin" in argument for argument in pod_spec(workload(component))["containers"][0]["args"])
+
+
 OPENSHIFT = ("--api-versions", "security.openshift.io/v1")
 
 

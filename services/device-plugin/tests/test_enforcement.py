@@ -106,6 +106,16 @@ def test_limit_is_no_larger_than_the_device() -> None:
     assert ContainerLimits(has_library=True, by_driver={"GPU-a": 16 * GIB}) == found
 
 
+def test_driver_allows_the_operators_margin_above_a_share() -> None:
+    """For contexts. No limit is larger than the device."""
+
+    def with_margin(*shares: Share) -> ContainerLimits:
+        return container_limits(shares, {}, BY_DRIVER, SIZES, is_oversubscribed=False, margin_mib=400)
+
+    assert {"GPU-a": 3400 * MIB, "GPU-b": 8192 * MIB} == with_margin(a_share(), a_share("GPU-b", 8000)).by_driver
+    assert ContainerLimits(has_library=False) == with_margin(a_share(memory_mib=16384, core_percent=100))
+
+
 def test_share_without_a_limit_has_none_by_the_driver() -> None:
     """A share of 0 MiB may have all that is free, unless its Pod demands a limit."""
     assert {} == limited(a_share(memory_mib=0)).by_driver
@@ -418,6 +428,24 @@ async def test_node_that_can_do_what_is_required_serves(node: Node, api: ApiServ
         edits = await started(plugin, api, kubelet, f"{A100},NVIDIA,2000,20")
 
     assert [[f"{A100}={2000 * MIB}"]] == limits_in(edits)
+
+
+@needs_fake_driver
+@pytest.mark.parametrize(
+    ("setting", "offered_mib"), [pytest.param("auto", 15984, id="driver"), pytest.param("none", 16384, id="library")]
+)
+async def test_memory_that_the_driver_keeps_is_not_offered_where_it_holds_limits(
+    node: Node, api: ApiServer, kubelet: Kubelet, setting: str, offered_mib: int
+) -> None:
+    """Else shares that add up to all memory would fail below their limits. A whole device is what is offered."""
+    node.driver.set(T4, memory_reserved_mib=400)
+    async with node.plugin(api, kubelet, f"--memory-enforcement={setting}", "--memory-margin-mib=100") as plugin:
+        edits = await started(plugin, api, kubelet, f"{T4},NVIDIA,{offered_mib},100")
+        await plugin.until(lambda: REGISTER in api.annotations("nodes", "", NODE))
+        devices = json.loads(api.annotations("nodes", "", NODE)[REGISTER])
+
+    assert [40960, offered_mib] == [device["devmem"] for device in devices]
+    assert "vgpu" not in json.dumps(edits["mounts"])
 
 
 @needs_fake_driver

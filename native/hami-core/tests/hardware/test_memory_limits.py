@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pynvml as n
 import pytest
-from containers import HERE, Container
+from containers import GPU_A, HERE, Container
 from hardware.process import Process, Start, error
 
 from testbed.hardware import FIRST_DRIVER_WITH_LIMITS, FakeDriver, StandInCgroups
@@ -170,6 +170,27 @@ def test_context_is_charged(machine: Machine, limit_mib: int, usable_mib: int) -
     assert usable_mib == limited.ask(f"fill({128 if limit_mib == 1024 else 256})")
 
 
+@misc_only
+@pytest.mark.parametrize("by", ["library", "driver", "both"])
+def test_context_leaves_as_much_of_a_share_under_the_library_as_under_the_driver(
+    machine: Machine, container: Container, by: str
+) -> None:
+    """
+    Of 3000 MiB each process has 384 MiB less. All see 3000 MiB.
+    """
+    if by != "library":
+        machine.limit(LEAF, 3000)
+    program = "from hardware.limits_session import *\nsay([Cuda().visible()[1], fill(8)])"
+    variables = {"FAKE_DRIVER_CONTEXT_MIB": "384", "PYTHONPATH": f"{HERE}:{HERE / 'preload'}"}
+    if by != "driver":
+        variables["CUDA_DEVICE_MEMORY_LIMIT_0"] = "3000m"
+    group = machine.cgroups.variables("/" if by == "library" else LEAF)
+
+    found = container.run(program, preload=by != "driver", **variables, **group)
+
+    assert [3000, 2616] == found
+
+
 def test_imported_memory_stays_charged_to_its_makers_cgroup(machine: Machine) -> None:
     """
     Also after the maker has ended. So two containers can pass memory on.
@@ -288,6 +309,21 @@ def test_older_library_lacks_the_functions(start: Start, container: Container, c
     process = start(**cgroups.variables("/"), LD_LIBRARY_PATH=f"{folder}/12080:{folder}")
 
     assert error(n.NVML_ERROR_FUNCTION_NOT_FOUND) == process.ask(f"limits('{cgroups.root}')")
+
+
+def test_reserve_of_the_driver_is_no_programs(machine: Machine, modern: FakeDriver) -> None:
+    """
+    NVML counts it as used in the first form, and apart in the second.
+    """
+    modern.set(GPU_A, memory_reserved_mib=400)
+    process = machine.process("/")
+    newest = (
+        "[getattr(n.nvmlDeviceGetMemoryInfo(gpu(0), n.nvmlMemory_v2), name) >> 20 for name in ('reserved', 'used')]"
+    )
+
+    assert [OUT_OF_MEMORY, SUCCESS] == [allocate(process, mib) for mib in (15986, 15984)]
+    assert [16384, 16384, 16384, 0] == process.ask("seen()")
+    assert [400, 15984] == process.ask(newest)
 
 
 # --- which of them ---------------------------------------------------------------------------------------------------

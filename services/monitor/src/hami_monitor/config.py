@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from hami_monitor import __version__
 from hami_monitor.decide.watchdog.findings import Kind
 from hamicommon.config.device_config import ConfigError
-from hamicommon.runtime.program.flags import span, words
+from hamicommon.runtime.program.flags import span, whole, words
 from hamicommon.runtime.program.hami_flags import accept_klog_flags
 from hamicommon.runtime.program.settings import ServiceConfig, parser_of, setting, values
 
@@ -67,6 +67,9 @@ class Config(ServiceConfig):
         "--cgroup-root",
         "/sys/fs/cgroup",
         "mount of the Node's cgroup v2, under the host's path; for what the driver counts of each container",
+    )
+    memory_margin_mib: int = setting(
+        "--memory-margin-mib", 0, "how far the driver's limit is above a share, as the device plugin has it", read=whole
     )
     warnings: tuple[str, ...] = ()
     """One sentence for each invalid setting that was replaced by its default."""

@@ -35,6 +35,7 @@ def found(
     listed: Mapping[int, int] | None = None,
     unpreloaded: bool = False,
     unread: bool = False,
+    margin_mib: int = 0,
     **process: Any,
 ) -> dict[Evidence, str]:
     """Return what is found of a container with a share of 3000 MiB of GPU_A, *used_mib* by its control group."""
@@ -46,7 +47,7 @@ def found(
     known = {pid: replace(a_process(pid), **process) for pid in listed or ()}
     seen = uses([a_device(listed or {})], known, owners, ())
     by_process = find(seen, granted, regions)
-    return find_in_groups({a_place(): used_mib * MIB}, seen, owners, granted, regions, by_process)
+    return find_in_groups({a_place(): used_mib * MIB}, seen, owners, granted, regions, by_process, margin_mib)
 
 
 CASES: dict[str, tuple[dict[str, Any], set[Kind]]] = {
@@ -61,6 +62,11 @@ CASES: dict[str, tuple[dict[str, Any], set[Kind]]] = {
     "region-that-cannot-be-read": ({"used_mib": 2000, "unread": True}, set()),
     "started-without-the-library": ({"used_mib": 2000, "unpreloaded": True}, set()),
     "above-its-share": ({"used_mib": 3001, "counted_mib": 3000}, {Kind.MEMORY_ABOVE_GRANT}),
+    "within-the-operators-margin": ({"used_mib": 3400, "counted_mib": 3000, "margin_mib": 400}, set()),
+    "above-the-operators-margin": (
+        {"used_mib": 3401, "counted_mib": 3000, "margin_mib": 400},
+        {Kind.MEMORY_ABOVE_GRANT},
+    ),
     "above-its-share-without-the-library": ({"used_mib": 3001, "unpreloaded": True}, {Kind.MEMORY_ABOVE_GRANT}),
 }
 

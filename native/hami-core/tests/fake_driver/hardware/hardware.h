@@ -90,6 +90,10 @@ void hw_code_give(int device, uint64_t bytes);
 bool hw_context_take(int device);
 void hw_context_give(int device);
 
+/* Return what the driver keeps of a device for itself: nobody can take it. */
+uint64_t hw_memory_reserved(int device);
+
+/* Return what processes have of a device, and the reserve. */
 uint64_t hw_memory_used(int device);
 
 /* Return the most memory that living processes ever had at one time. */

@@ -2,6 +2,7 @@
  * Physical memory: how much of each device each process has. Every call updates the sums, so nothing is searched.
  */
 
+#include "driver/conditions.h"
 #include "hardware/state.h"
 
 static uint64_t whole(uint64_t bytes, uint64_t unit)
@@ -76,11 +77,16 @@ static void note_peak(int device)
         hw_state->peak_bytes[device] = hw_state->used_bytes[device];
 }
 
+uint64_t hw_memory_reserved(int device)
+{
+    return (uint64_t)conditions_number(hw_device(device)->uuid, "memory-reserved-mib", 0) * HW_MIB;
+}
+
 static uint64_t free_bytes(int device)
 {
-    uint64_t total = hw_device(device)->memory_bytes;
+    uint64_t total = hw_device(device)->memory_bytes, used = hw_state->used_bytes[device] + hw_memory_reserved(device);
 
-    return hw_state->used_bytes[device] < total ? total - hw_state->used_bytes[device] : 0;
+    return used < total ? total - used : 0;
 }
 
 /* Move managed memory to the host until `bytes` are free, the first process's first. */
@@ -188,7 +194,7 @@ uint64_t hw_memory_used(int device)
 
     hw_lock();
     hw_reap_dead();
-    used = hw_state->used_bytes[device];
+    used = hw_state->used_bytes[device] + hw_memory_reserved(device);
     hw_unlock();
     return used;
 }

@@ -178,7 +178,8 @@ API(nvmlDeviceGetMemoryInfo_v2, nvmlDevice_t device, nvmlMemory_v2_t *memory)
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     see_memory(device, &memory->total, &memory->used);
     memory->free = memory->total - memory->used;
-    memory->reserved = 0;
+    memory->reserved = hw_memory_reserved(device->physical);
+    memory->used -= memory->reserved < memory->used ? memory->reserved : memory->used;
     return NVML_SUCCESS;
 }
 

@@ -219,6 +219,13 @@ class Config(ServiceConfig):
         read=_one_of(enforcement.SETTINGS),
         variable="HAMI_MEMORY_ENFORCEMENT",
     )
+    memory_margin_mib: int = _setting(
+        "--memory-margin-mib",
+        0,
+        "how far the driver's limit is above a share, for what the contexts of the container's processes take",
+        read=flags.whole,
+        variable="HAMI_MEMORY_MARGIN_MIB",
+    )
     limit_hook: str = _setting(
         "--limit-hook",
         "/opt/hami/lib/hami-limit-hook",

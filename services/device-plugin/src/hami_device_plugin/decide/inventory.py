@@ -31,6 +31,8 @@ class FoundDevice:
     numa: int = 0
     minor: int = 0
     """N of /dev/nvidiaN."""
+    reserved_bytes: int = 0
+    """Of its memory, what the driver keeps for itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,20 @@ def missing_devices(
         if device.id not in found
         and (device.index in unread or device.id in faulty)
         and not policy.excludes(device.id, device.index)
+    )
+
+
+def without_reserve(found: Iterable[FoundDevice]) -> tuple[FoundDevice, ...]:
+    """
+    Return *found* without the memory that the driver keeps for itself.
+
+    Where the driver holds limits, shares that add up to all memory would fail below their limits.
+    """
+    return tuple(
+        device
+        if device.memory_bytes is None
+        else replace(device, memory_bytes=max(device.memory_bytes - device.reserved_bytes, 0), reserved_bytes=0)
+        for device in found
     )
 
 

@@ -10,8 +10,10 @@ Neighbours: `plugin` starts sessions, `probe` finds out what the Node is, `servi
 import asyncio
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
 
 from hami_device_plugin.config.settings import Config
+from hami_device_plugin.decide.probe.enforcement import DRIVER
 from hami_device_plugin.decide.replicas import limits
 from hami_device_plugin.serve.context import Context
 from hami_device_plugin.serve.node_loop import install_files
@@ -116,6 +118,7 @@ class Session:
                 group.create_task(devices.mig.keep(lambda: self.end("mig")))
             await asyncio.to_thread(install_files, context.config)
             found = await probe(context, self._offered(context.config))
+            self._devices = devices = replace(devices, leaves_reserve=found.enforcement.by == DRIVER)
 
             service = Service(context, self._driver, devices, found, self.end)
             await service.start()

@@ -95,6 +95,7 @@ class Watchdog:
     ) -> None:
         """Prepare; *used_by_cgroup* asks the driver, *monotonic_seconds* tells how long a finding has lasted."""
         self._exempt = frozenset(config.watchdog_exempt_namespaces)
+        self._margin_mib = config.memory_margin_mib
         self._pods = pods
         self._rounds = rounds
         self._processes = processes
@@ -148,12 +149,12 @@ class Watchdog:
         by_process = find(found, granted, regions)
         places = limited_places(granted, owners, self._exempt, frozenset(device.uuid for device in devices))
         used = self.group_use = await self._used(places)
-        by_group = find_in_groups(used, found, owners, granted, regions, by_process)
+        by_group = find_in_groups(used, found, owners, granted, regions, by_process, self._margin_mib)
         if by_group:
             # The container may have freed memory in between. So the driver is read before and after the regions.
             regions, again = self._regions(), await self._used(places)
             used = {place: min(used[place], again[place]) for place in used.keys() & again.keys()}
-            by_group = find_in_groups(used, found, owners, granted, regions, by_process)
+            by_group = find_in_groups(used, found, owners, granted, regions, by_process, self._margin_mib)
         return by_group | by_process | find_unprepared(places, owners, granted, self._rounds.directories())
 
     async def _uses(

@@ -94,6 +94,9 @@ def _device(index: int, sys_root: Path) -> FoundDevice:
         index=index,
         name=text(pynvml.nvmlDeviceGetName(handle)),
         memory_bytes=optional(lambda: int(pynvml.nvmlDeviceGetMemoryInfo(handle).total), None),
+        reserved_bytes=optional(
+            lambda: int(pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2).reserved), 0
+        ),
         numa=_numa_node(sys_root, bus_id),
         minor=optional(lambda: int(pynvml.nvmlDeviceGetMinorNumber(handle)), index),
     )

@@ -88,13 +88,15 @@ def container_limits(
     memory_bytes: Mapping[str, int],
     *,
     is_oversubscribed: bool,
+    margin_mib: int = 0,
 ) -> ContainerLimits:
     """
     Return how a container with *shares* is limited, of a Pod with *annotations*.
 
-    *memory_bytes* has the devices whose size is known, by UUID. Whole devices are not limited at all: nobody else is on
-    them. A share of 0 MiB has no limit. On misc the driver must be told so, because it never forgets a cgroup that is
-    removed: a container whose cgroup gets the same address would inherit the limit of a stranger.
+    The driver allows *margin_mib* more than a share. *memory_bytes* has the devices whose size is known, by UUID. Whole
+    devices are not limited at all: nobody else is on them. A share of 0 MiB has no limit. On misc the driver must be
+    told so, because it never forgets a cgroup that is removed: a container whose cgroup gets the same address would
+    inherit the limit of a stranger.
 
     Raises:
         EnforcementError: the Pod demands what *node* cannot do.
@@ -106,7 +108,7 @@ def container_limits(
     limits: dict[str, int | None] = {}
     for share in shares if node.by == DRIVER else ():
         if share.memory_mib:
-            uuid, size_bytes = device_uuid(share), share.memory_mib * _MIB
+            uuid, size_bytes = device_uuid(share), (share.memory_mib + margin_mib) * _MIB
             # The driver refuses more than the device has, which an oversubscribed share may be.
             limits.setdefault(uuid, min(size_bytes, memory_bytes.get(uuid, size_bytes)))
     is_demanded = is_driver_demanded(annotations)

@@ -192,7 +192,8 @@ class Calls:
             devices={device.id: device for device in offered},
             cdi_root=Path(config.cdi_root),
             limit_hook=limit_hook(config),
-            memory_bytes={device.uuid: device.memory_bytes for device in found if device.memory_bytes is not None},
+            memory_bytes=self._devices.memory_bytes(),
+            memory_margin_mib=config.memory_margin_mib,
             vendor_keys=tuple(known.key for known in config.device_config.vendors()),
             is_cdi_named=self._found.is_cdi_named,
         )

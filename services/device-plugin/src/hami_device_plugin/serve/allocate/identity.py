@@ -195,6 +195,7 @@ class IdentityAllocator:
             self._served.enforcement,
             self._served.memory_bytes,
             is_oversubscribed=self._policy.is_oversubscribed,
+            margin_mib=self._served.memory_margin_mib,
         )
 
     async def _decided(

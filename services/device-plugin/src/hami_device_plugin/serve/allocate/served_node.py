@@ -36,6 +36,8 @@ class ServedNode:
     """For what the driver limits."""
     memory_bytes: Mapping[str, int]
     """How much each device has, by UUID."""
+    memory_margin_mib: int = 0
+    """How far the driver's limit is above a share."""
     vendor_keys: tuple[str, ...] = ()
     """The keys of all vendors, which the lock's annotations are searched for."""
     is_cdi_named: bool = False

@@ -15,7 +15,15 @@ import structlog
 from hami_device_plugin.adapters.nvml.devices import Discovery, discover, driver_load
 from hami_device_plugin.config.settings import Config
 from hami_device_plugin.decide.health.record import decode_faults
-from hami_device_plugin.decide.inventory import MIG, FoundDevice, inventory, is_instance, missing_devices, with_health
+from hami_device_plugin.decide.inventory import (
+    MIG,
+    FoundDevice,
+    inventory,
+    is_instance,
+    missing_devices,
+    with_health,
+    without_reserve,
+)
 from hami_device_plugin.decide.mig.offer import with_offers
 from hami_device_plugin.decide.replicas import limits
 from hami_device_plugin.serve.context import Conditions, Context
@@ -44,10 +52,12 @@ class NodeDevices:
     """Those of the last inventory that cannot be read."""
     mig: MigInstances | None = field(default=None, compare=False)
     """The instances of a Node in mode `mig`."""
+    leaves_reserve: bool = False
+    """Whether the memory that the driver keeps for itself is left out."""
 
     def inventory(self, found: Iterable[FoundDevice], config: Config) -> tuple[Device, ...]:
         """Return what *found* offers by *config*; in mode `mig` the GPUs that are ready, with their profiles."""
-        devices = inventory(found, config.sharing)
+        devices = inventory(self._shared(found), config.sharing)
         return devices if self.mig is None else with_offers(devices, self.mig.offers)
 
     def by(self, config: Config, conditions: Conditions) -> tuple[Device, ...]:
@@ -55,6 +65,14 @@ class NodeDevices:
         found = self.inventory(self.offered.found, config)
         devices = sorted((*found, *self.missing), key=lambda device: device.index)
         return with_health(devices, frozenset(uuid for uuid, known in conditions.items() if not known.is_healthy))
+
+    def memory_bytes(self) -> dict[str, int]:
+        """Return how much of each device can be shared, by UUID, where that is known."""
+        found = self._shared(self.offered.found)
+        return {device.uuid: device.memory_bytes for device in found if device.memory_bytes is not None}
+
+    def _shared(self, found: Iterable[FoundDevice]) -> Iterable[FoundDevice]:
+        return without_reserve(found) if self.leaves_reserve else found
 
     def instances(self, devices: Iterable[Device]) -> Realize | None:
         """Return what makes MIG instances of a container's shares of *devices*; None if they are no instances."""

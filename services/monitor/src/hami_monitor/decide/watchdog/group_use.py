@@ -56,27 +56,28 @@ def find_in_groups(
     granted: Grants,
     regions: Regions,
     by_process: Collection[Evidence],
+    margin_mib: int = 0,
 ) -> dict[Evidence, str]:
     """
     Return what is found otherwise than *granted*, each with one sentence for people.
 
     *used* has what the driver counts for the control group of a container, in bytes. *found* are the processes that it
-    lists, and *by_process* what was found about those already.
+    lists, and *by_process* what was found about those already. The driver was told to allow *margin_mib* above a share.
     """
     told = {one.finding.place for one in by_process if one.finding.kind in _OUTSIDE}
     # An MPS server works for its clients, and has no region.
     told |= {use.place for use in found if use.process.is_mps_server}
     processes = Counter(use.place for use in found)
-    above = _above_grant(used, granted)
+    above = _above_grant(used, granted, margin_mib * _MIB)
     beside = _beside_region(used, processes, owners, granted, regions)
     return {**dict(above), **{one: text for one, text in beside if one.finding.place not in told}}
 
 
-def _above_grant(used: Mapping[Place, int], granted: Grants) -> Iterator[tuple[Evidence, str]]:
-    # The driver was told to allow the share and no byte more, so somebody has changed its limit.
+def _above_grant(used: Mapping[Place, int], granted: Grants, margin_bytes: int) -> Iterator[tuple[Evidence, str]]:
+    # The driver was told to allow no byte more, so somebody has changed its limit.
     for place, used_bytes in used.items():
         most = limit_bytes(place, granted)
-        if most and used_bytes > most:
+        if most and used_bytes > most + margin_bytes:
             yield (
                 Evidence(Finding(Kind.MEMORY_ABOVE_GRANT, place)),
                 f"Container {place.container} has {used_bytes // _MIB} MiB of device {place.device_uuid} by its "
