@@ -5,6 +5,7 @@ Owns the files of the container and its cgroup. The kubelet's runtime of the emb
 cluster. Neighbours: `programs` are what takes memory, `watchdog` finds those that took too much.
 """
 
+import asyncio
 import json
 import os
 import re
@@ -50,6 +51,18 @@ for group in sys.argv[1:]:
     pynvml.nvmlDeviceGetMemoryLimits_v1(device, limits)
     print("group", limits.currentUsed)
 """
+_LEND = """
+import ctypes, sys
+driver = ctypes.CDLL("libcuda.so.1")
+context, pointer, handle = ctypes.c_void_p(), ctypes.c_uint64(), (ctypes.c_ubyte * 64)()
+driver.cuInit(0)
+driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+driver.cuCtxSetCurrent(context)
+driver.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(int(sys.argv[1]) << 20))
+driver.cuIpcGetMemHandle(handle, pointer)
+print(bytes(handle).hex(), flush=True)
+sys.stdin.read()
+"""
 _HOLD = 'hold() { "$@" >$FIRST & until [ -s $FIRST ]; do sleep 0.05; done; cat $FIRST; }\n'
 """`hold PROGRAM...` goes on when the program has printed a result, and lets it run."""
 
@@ -68,6 +81,7 @@ class Container:
         self._region: Path | None = None
         self._group: Path | None = None
         self._container: RunningContainer | None = None
+        self._lender: asyncio.subprocess.Process | None = None
         node = FakeNode.of("drilled", "Fake A", 16384, 1)
         node.write_hardware(folder / "hardware")
         self._uuid = node.gpus[0].uuid
@@ -86,6 +100,7 @@ class Container:
     async def outcome(self, script: str, results: int = 2) -> Promise:
         """Run a shell script until its programs have printed so many results, and return what they got in truth."""
         log = await self._run(script, results)
+        await self._end_lender()
         groups = [] if self._enforced.by == LIBRARY else [str(self._group or self._folder / f"cgroup{_STAND_IN}")]
         lines = self._on_host([sys.executable, "-c", _READ_USE, *groups]).splitlines()
         counts = {name: int(count) for name, count in map(str.split, lines)}
@@ -95,6 +110,25 @@ class Container:
         assert used_mib >= SHARE_MIB, f"the script took {used_mib} MiB, less than its share:\n{log}"
         found = await findings(used, self._pid(), (self._uuid, SHARE_MIB), self._region, grouped)
         return holds(*found) if used_mib == SHARE_MIB else leaves(*found)
+
+    async def lend(self, memory_mib: int) -> str:
+        """
+        Return the handle of memory of a process outside the container, in hexadecimal digits.
+
+        The process ends before it is found out what the container has.
+        """
+        command = (sys.executable, "-c", _LEND, str(memory_mib))
+        pipe = asyncio.subprocess.PIPE
+        self._lender = await asyncio.create_subprocess_exec(
+            *command, env=self._host_environment(), stdin=pipe, stdout=pipe
+        )
+        assert self._lender.stdout is not None
+        return (await self._lender.stdout.readline()).decode().strip()
+
+    async def _end_lender(self) -> None:
+        if self._lender is not None and self._lender.returncode is None:
+            self._lender.kill()
+            await self._lender.wait()
 
     async def _run(self, script: str, results: int) -> str:
         variables = self._folder / "variables"
@@ -125,6 +159,7 @@ class Container:
 
     async def remove(self) -> None:
         """Kill its processes, and remove its cgroup."""
+        await self._end_lender()
         if self._container is not None:
             await self._container.stop(0)
         group = self._group
@@ -221,14 +256,22 @@ class Container:
 
     def _on_host(self, command: list[str], standard_input: str = "") -> str:
         """Run a program as the Node's root, and return what it prints."""
-        environment = {**os.environ, "LD_LIBRARY_PATH": str(DRIVER_LIBRARIES), **self._variables}
-        environment.pop("FAKE_DRIVER_CGROUP", None)
         as_root = [] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user"]
         done = subprocess.run(
-            [*as_root, *command], env=environment, input=standard_input, capture_output=True, text=True, check=False
+            [*as_root, *command],
+            env=self._host_environment(),
+            input=standard_input,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert 0 == done.returncode, done.stderr
         return done.stdout
+
+    def _host_environment(self) -> dict[str, str]:
+        environment = {**os.environ, "LD_LIBRARY_PATH": str(DRIVER_LIBRARIES), **self._variables}
+        environment.pop("FAKE_DRIVER_CGROUP", None)
+        return environment
 
 
 def build_programs(folder: Path) -> None:

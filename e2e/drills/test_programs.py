@@ -59,6 +59,13 @@ async def test_managed_memory(container: Container) -> None:
     assert container.promise == await container.outcome("exec $TAKE managed 1100 1000")
 
 
+@drill("memory imported from a process that ends", library=leaves(ABOVE_GRANT), driver=leaves(ABOVE_GRANT))
+async def test_imported_memory(container: Container) -> None:
+    """Its maker is charged, also if that is in another container. So two containers can pass memory on."""
+    handle = await container.lend(600)
+    assert container.promise == await container.outcome(f"exec $TAKE 1100 1000 {handle}", results=3)
+
+
 @drill(
     "managed memory in a statically linked program",
     library=leaves(ABOVE_GRANT, NOT_LOADED),

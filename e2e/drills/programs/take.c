@@ -1,9 +1,10 @@
 /*
  * Take device memory, as any program would: open the driver's library, find its functions, allocate.
  *
- *   take DRIVER [managed] MIB...
+ *   take DRIVER [managed] MIB... [HANDLE]
  *
- * Prints `MIB: RESULT` for each amount, and keeps what it got until it is killed. Built as a program, as a static program, and as the
+ * HANDLE is the interprocess handle of another process's memory in hexadecimal digits, which counts as amount 0. Prints `MIB: RESULT`
+ * for each amount, and keeps what it got until it is killed. Built as a program, as a static program, and as the
  * library that `load` opens.
  */
 #include <dlfcn.h>
@@ -44,6 +45,22 @@ static int allocate(void *driver, size_t bytes, int is_managed)
     return ((int (*)(uint64_t *, size_t))function(driver, "cuMemAlloc_v2"))(&pointer, bytes);
 }
 
+enum { HANDLE_BYTES = 64, IPC_MEM_LAZY_ENABLE_PEER_ACCESS = 1 };
+
+/* Open another process's memory. */
+static int import(void *driver, const char *digits)
+{
+    struct {
+        unsigned char bytes[HANDLE_BYTES];
+    } handle;
+    uint64_t pointer;
+
+    for (int index = 0; index < HANDLE_BYTES; index++)
+        sscanf(digits + 2 * index, "%2hhx", &handle.bytes[index]);
+    return ((int (*)(uint64_t *, __typeof__(handle), unsigned int))function(driver, "cuIpcOpenMemHandle_v2"))(
+        &pointer, handle, IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+}
+
 int take(int count, char **arguments)
 {
     void *driver = dlopen(arguments[1], RTLD_NOW);
@@ -55,7 +72,10 @@ int take(int count, char **arguments)
     }
     start(driver);
     for (int index = 2 + is_managed; index < count; index++) {
-        printf("%s: %d\n", arguments[index], allocate(driver, strtoul(arguments[index], NULL, 10) << 20, is_managed));
+        if (strlen(arguments[index]) == 2 * HANDLE_BYTES)
+            printf("0: %d\n", import(driver, arguments[index]));
+        else
+            printf("%s: %d\n", arguments[index], allocate(driver, strtoul(arguments[index], NULL, 10) << 20, is_managed));
         fflush(stdout);
     }
     for (;;)
