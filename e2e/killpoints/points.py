@@ -167,6 +167,7 @@ POINTS: Mapping[str, tuple[Point, ...]] = {
         ),
         Point("an instance is destroyed", f"{_PLUGIN}.adapters.nvml.mig:MigNvml.destroy", node=MIG.name),
         Point("the GPU instance is destroyed", f"{_PLUGIN}.adapters.nvml.mig:_destroy", node=MIG.name),
+        _start("the plugin's own cgroup is made", f"{_PLUGIN}.adapters.cgroups:own_group", node=DRIVER.name),
         _start("the driver's limits are tried", f"{_PLUGIN}.serve.probe.enforcement:limits_problem", node=DRIVER.name),
         _start("library or limit hook are installed", f"{_PLUGIN}.adapters.library:install", calls=2, node=DRIVER.name),
     ),
