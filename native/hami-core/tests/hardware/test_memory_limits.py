@@ -260,7 +260,8 @@ def test_setting_checks_its_arguments(
     assert expected == machine.host.ask(f"set_limits({path!r}, {soft_mib * MIB}, {hard_mib * MIB})")
 
 
-def test_only_root_sets_a_limit(machine: Machine) -> None:
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to act for another user")
+def test_only_root_of_the_node_sets_a_limit(machine: Machine) -> None:
     """
     Others lack the permission.
     """

@@ -2,7 +2,10 @@
 MIG: the mode, the instances that processes create, and the devices that these are.
 """
 
+import os
+import shutil
 import signal
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -54,6 +57,23 @@ def test_models_without_mig_do_not_support_it(start: Start) -> None:
 
     assert [NOT_SUPPORTED] * 3 == process.ask_all(*calls)
     assert [[], 0] == process.ask_all("profiles(2)", "n.nvmlDeviceGetMaxMigDeviceCount(gpu(2))")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to act for another user")
+def test_owner_of_the_devices_is_root_of_the_node(start: Start, container: Container) -> None:
+    """
+    An ordinary user's tests own the folder of the devices, and may change MIG. Other users may not.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        shutil.copy(container.folder / "hardware/devices.csv", folder)
+        folder.chmod(0o755)
+        process = start(FAKE_DRIVER_DIR=name)
+        process.ask("os.seteuid(65534)")
+
+        assert error(n.NVML_ERROR_NO_PERMISSION) == process.ask(f"set_mode({A100}, 1)")
+        os.chown(folder, 65534, -1)
+        assert [ACTIVE, [ON, ON]] == process.ask(f"set_mode({A100}, 1)")
 
 
 def test_profiles_and_places_of_an_a100(start: Start) -> None:

@@ -58,6 +58,9 @@ struct hw_report {
 /* Open the node's hardware once per process. Returns false, with a reason on stderr, if FAKE_DRIVER_DIR is unusable. */
 bool hw_open(void);
 
+/* Whether the process is root of the node: the machine's root, or the user who owns FAKE_DRIVER_DIR and so made the node. */
+bool hw_is_root(void);
+
 /* Return the number of rows, of which some may be empty. */
 int hw_device_count(void);
 const struct hw_device *hw_device(int device);

@@ -4,7 +4,6 @@
 #include "nvml/mig.h"
 
 #include <string.h>
-#include <unistd.h>
 
 /* How many MIG devices a GPU of `devices.csv` may have; one whose model has profiles as many as instances of the smallest. */
 enum { INSTANCES_MAX = 7 };
@@ -28,7 +27,7 @@ nvmlReturn_t fake_nvml_mig_result(enum mig_result result)
 
 nvmlReturn_t fake_nvml_check_root(void)
 {
-    return geteuid() == 0 ? NVML_SUCCESS : NVML_ERROR_NO_PERMISSION;
+    return hw_is_root() ? NVML_SUCCESS : NVML_ERROR_NO_PERMISSION;
 }
 
 uint64_t fake_nvml_used_bytes(nvmlDevice_t device)

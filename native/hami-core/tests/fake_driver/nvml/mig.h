@@ -29,7 +29,7 @@ const struct mig_profile *fake_nvml_profile(const struct mig_gpu_instance *insta
 /* What MIG's results are in NVML. */
 nvmlReturn_t fake_nvml_mig_result(enum mig_result result);
 
-/* NVML_SUCCESS for root, as instances may be created and destroyed by root alone. */
+/* NVML_SUCCESS for root of the node, who alone may change MIG and set limits. */
 nvmlReturn_t fake_nvml_check_root(void);
 
 #endif
