@@ -36,7 +36,8 @@ down: python ## end a demo that KEEP=1 left up
 	@$(VENV)/python e2e/demo.py --down
 
 test: native ## every check and test that needs no GPU, root or cluster
-	@$(VENV)/tox run -m test
+	@rm -f build/skipped
+	@HAMI_SKIPPED=$(CURDIR)/build/skipped $(VENV)/tox run -m test; status=$$?; $(VENV)/python tools/skipped.py build/skipped; exit $$status
 
 e2e-real: native ## the same promises on a real Kubernetes, where this machine can have one
 	@if why=$$($(VENV)/python -m controlplane check 2>&1); then $(VENV)/tox run -e e2e-real; \
