@@ -8,6 +8,7 @@ if a promise did not hold. Neighbours: `harness.clusters.embedded` runs the clus
 
 import argparse
 import asyncio
+import hashlib
 import os
 import re
 import shutil
@@ -35,8 +36,16 @@ from testbed.processes import take_over
 from testbed.waiting import NotInTimeError, eventually
 
 EXAMPLES = ROOT / "examples/share"
-FOLDER = Path(f"/tmp/hami-demo-{os.getuid()}")
-"""Short, because the path of a Unix socket may have 107 bytes."""
+
+
+def folder_of(checkout: Path) -> Path:
+    """Return the folder of a checkout's demo. It is short, because the path of a Unix socket may have 107 bytes."""
+    return Path(f"/tmp/hami-demo-{os.getuid()}-{hashlib.sha256(bytes(checkout)).hexdigest()[:8]}")
+
+
+FOLDER = folder_of(ROOT)
+LINK = ROOT / "build/demo"
+"""Where this checkout finds FOLDER."""
 INTERRUPTED = 130
 """The exit status of a program that Ctrl-C ended."""
 BUSY_SETTLES_SECONDS = 2
@@ -92,6 +101,7 @@ class Demo:
         await self.read_the_monitors()
         await self.limit_gpu_time()
         await self.wait_for_memory()
+        await self.leave_a_story()
         await self.check_invariants()
 
     async def show_devices(self) -> None:
@@ -259,15 +269,22 @@ class Demo:
         answer = await asked(self.cluster, "top", "pods")
         for line in (answer.output + answer.errors).splitlines():
             self.screen.console.print(Text(f"  {line}"), no_wrap=True, overflow="ellipsis")
-        [cluster] = (await asked_json(self.cluster, "top"))["clusters"]
         shares = {
             (share["pod"], share["container"], device["id"])
-            for node in cluster["nodes"]
-            for device in node["devices"]
-            for share in device["shares"]
+            for device, share in await self.shares()
             if share["usedMemoryMib"] is not None
         }
         self.screen.promise("it shows the use of every container that the monitors measured", shares >= set(measured))
+
+    async def ask(self, command: str) -> Object:
+        """Return what `kubectl hami` answers about this cluster."""
+        [cluster] = (await asked_json(self.cluster, command))["clusters"]
+        return dict(cluster)
+
+    async def shares(self) -> list[tuple[Object, Object]]:
+        """Return each share, after its device, as `kubectl hami top` has them."""
+        devices = [device for node in (await self.ask("top"))["nodes"] for device in node["devices"]]
+        return [(device, share) for device in devices for share in device["shares"]]
 
     async def limit_gpu_time(self) -> None:
         """Run a limited and an unlimited Pod. Both launch as many kernels as they can."""
@@ -285,8 +302,6 @@ class Demo:
         self.screen.promise("both Pods run on the same device", len({row.share.uuid for row in shares}) == 1)
         self.screen.promise("the limited Pod used 30 % of the time", abs(held - 30) <= BUSY_TOLERANCE)
         self.screen.promise("the other used more, and both together at most 100 %", held < free <= 101 - held)
-        for row in shares:
-            await self.cluster.delete_pod(row.pod)
 
     async def busy_percent(self, pod: str) -> float:
         """Return the part of BUSY_SECONDS in which a Pod's kernels ran, after BUSY_SETTLES_SECONDS."""
@@ -322,6 +337,29 @@ class Demo:
         seconds = time.monotonic() - freed
         self.screen.note(f"large runs on {pod['spec']['nodeName']}, {seconds:.1f} s later")
         self.screen.promise("it started within 5 s of that", seconds < 5)
+
+    async def leave_a_story(self) -> None:
+        """Leave a Pod that waits, one that is throttled and one that is idle, as the client must say."""
+        self.screen.heading("What is left: one Pod waits, one is throttled, one is idle")
+        await self.place("idle/pod.yaml")
+        await self.cluster.apply(EXAMPLES / "waits-for-room/resident.yaml")
+
+        async def waiting() -> list[Object]:
+            found: list[Object] = [row for row in (await self.ask("waiting"))["waiting"] if "help" in row]
+            return found
+
+        async def shares() -> dict[str, Object]:
+            found = {share["pod"]: share for _, share in await self.shares()}
+            return found if found["notebook"]["usedMemoryMib"] is not None else {}
+
+        [row] = await eventually(waiting, "a Pod waits, with what would help it")
+        share = await eventually(shares, "notebook is measured")
+        change = row["help"]["changes"][-1]
+        self.screen.note(f"{row['pod']['pod']} waits. It would fit {change}")
+        self.screen.promise("resident waits until large ends", "default/large ends" in change)
+        seconds = share["held"]["throttledSeconds"]
+        self.screen.promise("held is throttled", seconds is not None and seconds > 0)
+        self.screen.promise("notebook is idle", share["notebook"]["usedMemoryMib"] == 0)
 
     async def check_invariants(self) -> None:
         """Check that the services, the API server and the containers agree."""
@@ -373,7 +411,14 @@ async def play(screen: Screen, folder: Path, keep: bool) -> None:
             await cluster.leave()
         else:
             await cluster.stop()
-            shutil.rmtree(folder, ignore_errors=True)
+            remove(folder)
+
+
+def remove(folder: Path) -> None:
+    """Remove *folder*, and the link to it."""
+    shutil.rmtree(folder, ignore_errors=True)
+    if folder == FOLDER:
+        LINK.unlink(missing_ok=True)
 
 
 def on_stop_signal(call: Callable[[], object]) -> None:
@@ -404,7 +449,8 @@ def next_commands(folder: Path) -> list[str]:
     program, cluster = os.path.relpath(PROGRAM), f"--kubeconfig {folder}/kubeconfig"
     return [
         f"{program} top pods -w {cluster}",
-        f"{program} explain large {cluster}",
+        f"{program} waiting {cluster}",
+        f"{program} explain resident {cluster}",
         f"{program} ui --open {cluster}",
         f"kubectl {cluster} get pods,nodes",
         f"ls {folder}/logs",
@@ -423,7 +469,9 @@ def main() -> int:
         help="run this service of a cluster that was left running here, with options of Python such as -m pdb",
     )
     parser.add_argument("--picture", type=Path, help="also write the output to this SVG file")
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="folder of the cluster (default %(default)s)")
+    parser.add_argument(
+        "--folder", type=Path, default=FOLDER, help="folder of the cluster (default: one for each checkout)"
+    )
     arguments = parser.parse_args()
     try:
         with claimed(arguments.folder):
@@ -437,7 +485,7 @@ def main() -> int:
 def take_down(folder: Path) -> int:
     """Remove a cluster that was left running in *folder*, and return the exit status."""
     ended = sweep(folder)
-    shutil.rmtree(folder, ignore_errors=True)
+    remove(folder)
     print(f"ended {len(ended)} processes" if ended else "no cluster was running")
     return 0
 
@@ -454,6 +502,10 @@ def run_service(folder: Path, name: str, *options: str) -> NoReturn:
 def demonstrate(arguments: argparse.Namespace) -> int:
     """Run the demo with these flags, and return the exit status."""
     screen = Screen.of_stdout(is_recorded=arguments.picture is not None)
+    if arguments.folder == FOLDER:
+        LINK.parent.mkdir(exist_ok=True)
+        LINK.unlink(missing_ok=True)
+        LINK.symlink_to(FOLDER)
     try:
         asyncio.run(play(screen, arguments.folder, arguments.keep))
     except asyncio.CancelledError:

@@ -143,7 +143,11 @@ def _digest(path: Path) -> str:
 
 def made_state() -> dict[str, str]:
     """Return what is in `.venv`, nothing when it is not whole."""
-    if not (VENV / "bin/python").exists() or not STAMP.exists():
+    try:
+        is_whole = (VENV / "bin/python").exists() and STAMP.exists()
+    except PermissionError:  # a link to the Python of another user
+        is_whole = False
+    if not is_whole:
         return {}
     try:
         return dict(json.loads(STAMP.read_text()))

@@ -6,7 +6,9 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,8 @@ import bootstrap
 from bootstrap import PACKAGES, ROOT
 
 NO_INDEX = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_RETRIES": "1", "PIP_CONFIG_FILE": os.devnull}
+NOBODY = 65534
+"""A user with no rights."""
 
 
 class Recorder:
@@ -69,6 +73,18 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bootstrap:
         return recorder.steps
 
     return run
+
+
+@contextmanager
+def as_ordinary_user() -> Iterator[None]:
+    """Run a block without root's rights."""
+    own = os.geteuid()
+    if own == 0:
+        os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(own)
 
 
 def test_first_run_installs_everything_and_the_second_nothing(run: Bootstrap) -> None:
@@ -131,6 +147,22 @@ def test_stamp_that_is_half_written_counts_as_none(run: Bootstrap, tmp_path: Pat
     (tmp_path / ".venv/bootstrap.stamp").write_text('{"demo.lock": "')
 
     assert "venv" in run("demo")
+
+
+def test_venv_of_another_users_python_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its link leads where this user may not look, so a change of the checkout's owner would not help."""
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own folders are closed to other users
+        home, checkout = Path(folder, "home"), Path(folder, "checkout")
+        for path in (home, checkout / ".venv/bin"):
+            path.mkdir(parents=True)
+        (home / "python").touch()
+        (checkout / ".venv/bin/python").symlink_to(home / "python")
+        home.chmod(0)
+        Path(folder).chmod(0o755)
+        monkeypatch.setattr(bootstrap, "VENV", checkout / ".venv")
+        monkeypatch.setattr(bootstrap, "STAMP", checkout / ".venv/bootstrap.stamp")
+        with as_ordinary_user():
+            assert {} == bootstrap.made_state()
 
 
 def test_lock_of_the_checks_has_the_packages_of_the_demo_in_the_same_versions() -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from demo import folder_of
 from harness.cluster import ROOT
 from testbed.processes import commands_with
 
@@ -72,7 +73,8 @@ def check_next_commands(printed: str) -> None:
     lines = [line.split() for line in printed.partition("The cluster is still up:")[2].splitlines() if line.strip()]
     commands = {words[1]: words for words in lines}
     assert first_line(commands["top"]).startswith("NAMESPACE")
-    assert first_line(commands["explain"]).startswith("default/large is bound to node")
+    assert first_line(commands["waiting"]).startswith("NAMESPACE")
+    assert first_line(commands["explain"]).startswith("default/resident fits nowhere")
     assert first_line([*commands["ui"], "--port=0"]).startswith("http://127.0.0.1:")
 
 
@@ -135,6 +137,11 @@ def test_containers_whose_kubelet_was_killed_are_ended_by_the_next_run(demo_fold
     subprocess.run([*DEMO, "--folder", str(demo_folder), "--down"], check=True)
 
     assert [] == [command for command in running_in(demo_folder) if "shim" in command]
+
+
+def test_demos_of_two_checkouts_have_a_folder_each() -> None:
+    """Otherwise the demo of the second would end that of the first."""
+    assert folder_of(Path("/home/a/hami")) != folder_of(Path("/home/b/hami"))
 
 
 def test_second_demo_in_the_same_folder_is_refused_and_harms_nothing(demo_folder: Path) -> None:
