@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from harness.client import asked
+from harness.client import asked, until_explained
 from harness.cluster import Cluster
 from harness.clusters.embedded import EmbeddedCluster
 from harness.manifests import a_pod
@@ -25,7 +25,7 @@ SCHEDULER = Path(sys.executable).with_name("hami-scheduler")
 async def refused(cluster: Cluster, name: str = "large") -> None:
     """Create a Pod that fits nowhere, and wait until the scheduler has said so."""
     await cluster.create(a_pod(name, gpu=1, gpumem=TOO_MUCH_MIB))
-    await eventually(lambda: cluster.events(name), "the Pod has an Event")
+    await until_explained(cluster, name)
 
 
 async def test_waiting_names_the_pod_its_cause_and_what_would_help(cluster: Cluster) -> None:
@@ -129,7 +129,7 @@ async def test_as_many_pods_start_as_fits_has_said_and_on_the_nodes_that_it_name
 
     for number in range(count + 1):
         await cluster.create(a_pod(f"p{number}", gpu=1, gpumem=9000))
-    await eventually(lambda: cluster.events(f"p{count}"), "the last Pod has an Event")
+    await until_explained(cluster, f"p{count}")
 
     async def places() -> Counter[str]:
         pods = (await cluster.api.list(f"/api/v1/namespaces/{cluster.namespace}/pods"))[0]
