@@ -25,11 +25,23 @@ PROGRAM = Path(sys.executable).with_name("kubectl-hami")
         (["doctor", "--all"], ["--all-contexts"]),
         (["completion", ""], ["bash", "zsh", "fish"]),
         (["explain", "p"], []),
+        (["top", "--node", "n"], ["n1"]),
+        (["top", "--node", "n1", "-n", ""], ["default"]),
+        (["explain", ""], ["waits"]),
+        (["pods", "GPU"], ["GPU-a"]),
+        (["top", "--context", "k"], ["kind"]),
     ],
 )
 def test_what_can_follow_is_what_the_parser_takes(words: list[str], expected: list[str]) -> None:
-    """Commands, places, options and their choices."""
-    assert (expected, False) == candidates(parser(), words)
+    """Commands, places, options and their choices; and the names that the cluster has."""
+    known = {"node": ["n1"], "namespace": ["default"], "pod": ["waits"], "place": ["n1", "GPU-a"], "context": ["kind"]}
+
+    assert (expected, False) == candidates(parser(), words, lambda dest, _: known[dest])
+
+
+def test_without_a_cluster_no_names_follow(tmp_path: Path) -> None:
+    """And nothing is printed that a shell would take for one."""
+    assert ":4\n" == answer(parser(), ["top", "--kubeconfig", str(tmp_path / "none"), "--node", ""])
 
 
 def test_option_for_a_file_completes_files() -> None:

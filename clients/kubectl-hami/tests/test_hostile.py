@@ -159,6 +159,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("top", "nodes"),
         ("top", "devices"),
         ("top", "pods"),
+        ("pods", "n1"),
         ("waiting",),
         ("explain", "waits"),
         ("grants",),

@@ -223,3 +223,23 @@ def test_names_of_tenants_cannot_drive_a_terminal() -> None:
     assert "\x1b[2J" not in row
     assert "\u202e" not in row
     assert "gone" in row
+
+
+def test_no_two_columns_are_named_alike() -> None:
+    """Each says what it has, also where a narrow screen has left its neighbours out."""
+    for of in ("nodes", "devices", "pods", "namespaces"):
+        heads = [str(column.header) for column in top_table(of, [], is_wide=True).columns]
+        assert sorted(set(heads)) == sorted(heads)
+
+
+def test_wide_devices_have_temperature_and_power() -> None:
+    """As the monitor measures them; of a device that nobody measures they are unknown."""
+    scrape = a_scrape({"hami_device_temperature_celsius": 61, "hami_device_power_watts": 212.4})
+    node = a_node("n1", a_device(), a_device("GPU-b", index=1))
+    state = state_of(a_cluster(nodes=(node,), monitors={"n1": scrape}))
+
+    heads, first, second = lines("devices", list(device_rows(state)), is_wide=True)
+
+    assert ["TEMP", "C", "POWER", "W", "UUID", "MODE"] == heads[-7:-1]
+    assert ["61", "212", "GPU-a", "-"] == first[-4:]
+    assert ["-", "-", "GPU-b", "-"] == second[-4:]

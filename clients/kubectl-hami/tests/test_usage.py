@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from kubectl_hami.answer.usage import hours, totals
+from kubectl_hami.answer.usage import hours, ordered, totals
 from kubectl_hami.commands.usage import span
 from kubectl_hami.main import parser
 from kubectl_hami.values.cluster import ClusterSnapshot
@@ -148,3 +148,22 @@ def test_question_that_nothing_can_answer_says_what_to_add(arguments: list[str],
 def test_span_is_a_number_with_a_unit() -> None:
     """As in Prometheus, whole."""
     assert [5400, 86400, 2592000] == [span(text) for text in ("90m", "24h", "30d")]
+
+
+def test_nodes_have_what_their_devices_offered_and_who_used_them() -> None:
+    """In the order that is asked for; of equal rank in that of names."""
+
+    def scrape(node: str, held_seconds: float, used_seconds: float) -> bytes:
+        labels = f'{{device_type="T4",device_uuid="GPU-a",node="{node}"}}'
+        device = (
+            f"hami_device_offered_seconds_total{labels} 7200\nhami_device_held_seconds_total{labels} {held_seconds}\n"
+        )
+        return device.encode() + counted(node, "a", 0, used_seconds)
+
+    monitors = {"n1": scrape("n1", 3600, 0), "n2": scrape("n2", 1800, 900)}
+    rows = hours("nodes", totals("nodes", a_cluster(monitors=monitors), None, []))
+
+    assert [("n1", 2.0, 1.0, 0.0), ("n2", 2.0, 0.5, 0.25)] == [
+        (row.node, row.offered_hours, row.held_hours, row.used_hours) for row in rows
+    ]
+    assert ["n2", "n1"] == [row.node for row in ordered(rows, "used")]

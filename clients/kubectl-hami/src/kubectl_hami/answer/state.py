@@ -41,6 +41,8 @@ _SHARE_VALUES: Final = {
 _DEVICE_VALUES: Final = {
     "hami_host_gpu_memory_used_bytes": "used_memory_mib",
     "hami_host_gpu_utilization_ratio": "used_core_percent",
+    "hami_device_temperature_celsius": "temperature_celsius",
+    "hami_device_power_watts": "power_watts",
 }
 _FINDINGS: Final = "hami_monitor_watchdog_findings"
 _SHARE_LABELS: Final = ("namespace", "pod", "container", "device_uuid")
@@ -163,6 +165,8 @@ def _device(
         granted_core_percent=granted.core_percent,
         used_memory_mib=_mib(use.get("used_memory_mib")),
         used_core_percent=use.get("used_core_percent"),
+        temperature_celsius=use.get("temperature_celsius"),
+        power_watts=use.get("power_watts"),
         shares=shares,
     )
 

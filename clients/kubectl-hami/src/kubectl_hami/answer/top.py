@@ -85,7 +85,8 @@ def device_rows(state: ClusterState) -> Iterator[Row]:
     for node in state.nodes:
         for device in node.devices:
             name = (node.name, _index(device), device.model or "-")
-            yield _row(state, name, (device.id, device.mode or "-"), (device,), _device_state(device))
+            sensors = (_rounded(device.temperature_celsius), _rounded(device.power_watts))
+            yield _row(state, name, (*sensors, device.id, device.mode or "-"), (device,), _device_state(device))
 
 
 def _row(
@@ -157,6 +158,10 @@ def _row_of_shares(
         throttled_seconds=_sum(share.throttled_seconds for share in shares),
         state=problem,
     )
+
+
+def _rounded(amount: float | None) -> str:
+    return "-" if amount is None else f"{amount:.0f}"
 
 
 def _index(device: Device) -> str:

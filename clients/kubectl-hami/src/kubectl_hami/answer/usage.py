@@ -6,7 +6,7 @@ scrapes, `read.prometheus` their history.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,7 +19,7 @@ _MODEL: Final = "device_type"
 
 @dataclass(frozen=True, slots=True)
 class DeviceHours:
-    """Hours of one whole device, of a namespace, a Pod or a model. A field that the row does not have is None."""
+    """Hours of one whole device, of a namespace, Pod, model or Node. A field that the row does not have is None."""
 
     namespace: str | None
     pod: str | None
@@ -29,6 +29,7 @@ class DeviceHours:
     """What was used of it; None if nothing measured it."""
     offered_hours: float | None = None
     idle_hours: float | None = None
+    node: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,13 @@ _POD: Final = ("node", "namespace", "pod", _MODEL)
 _NAMESPACE: Final = ("node", "namespace", _MODEL)
 _DEVICE: Final = ("node", "device_uuid", _MODEL)
 
+_OF_DEVICES: Final = (
+    Counter("offered_hours", "hami_device_offered_seconds_total", _DEVICE),
+    Counter("held_hours", "hami_device_held_seconds_total", _DEVICE),
+    Counter("idle_hours", "hami_device_idle_seconds_total", _DEVICE),
+    Counter("used_hours", "hami_namespace_used_seconds_total", _NAMESPACE),
+)
+
 COUNTERS: Final[Mapping[str, tuple[Counter, ...]]] = {
     "namespaces": (
         Counter("held_hours", "hami_namespace_held_seconds_total", _NAMESPACE),
@@ -54,12 +62,8 @@ COUNTERS: Final[Mapping[str, tuple[Counter, ...]]] = {
         Counter("held_hours", "hami_share_held_seconds_total", _POD),
         Counter("used_hours", "hami_share_used_seconds_total", _POD),
     ),
-    "models": (
-        Counter("offered_hours", "hami_device_offered_seconds_total", _DEVICE),
-        Counter("held_hours", "hami_device_held_seconds_total", _DEVICE),
-        Counter("idle_hours", "hami_device_idle_seconds_total", _DEVICE),
-        Counter("used_hours", "hami_namespace_used_seconds_total", _NAMESPACE),
-    ),
+    "models": _OF_DEVICES,
+    "nodes": _OF_DEVICES,
 }
 """The counters of each table."""
 
@@ -67,6 +71,7 @@ LABELS: Final[Mapping[str, tuple[str, ...]]] = {
     "namespaces": ("namespace", _MODEL),
     "pods": ("namespace", "pod", _MODEL),
     "models": (_MODEL,),
+    "nodes": ("node", _MODEL),
 }
 """By what each table adds up."""
 
@@ -137,7 +142,21 @@ def hours(of: str, found: Iterable[Total], namespace: str = "") -> list[DeviceHo
             row = sums[tuple(labels.get(name, "") for name in LABELS[of])]
             row[counter.field] = row.get(counter.field, 0.0) + seconds / HOUR_SECONDS
     rows = [_row(dict(zip(LABELS[of], key, strict=True)), row) for key, row in sums.items() if any(row.values())]
-    return sorted(rows, key=lambda row: (-row.held_hours, row.namespace or "", row.pod or "", row.model))
+    return ordered(rows, "held")
+
+
+ORDERS: Final[Mapping[str, Callable[[DeviceHours], float]]] = {
+    "name": lambda row: 0,
+    "held": lambda row: -row.held_hours,
+    "used": lambda row: -(row.used_hours or 0),
+}
+"""How rows can be sorted. Rows of equal rank are in the order of names."""
+
+
+def ordered(rows: Iterable[DeviceHours], order: str) -> list[DeviceHours]:
+    """Return *rows* in an order of `ORDERS`."""
+    rank = ORDERS[order]
+    return sorted(rows, key=lambda row: (rank(row), row.namespace or "", row.pod or "", row.node or "", row.model))
 
 
 def _row(labels: Mapping[str, str], sums: Mapping[str, float]) -> DeviceHours:
@@ -149,4 +168,5 @@ def _row(labels: Mapping[str, str], sums: Mapping[str, float]) -> DeviceHours:
         used_hours=sums.get("used_hours"),
         offered_hours=sums.get("offered_hours"),
         idle_hours=sums.get("idle_hours"),
+        node=labels.get("node"),
     )

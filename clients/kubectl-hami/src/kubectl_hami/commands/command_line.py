@@ -15,7 +15,9 @@ from hamicommon.cli.terminal import safe
 from hamicommon.errors import HamiError
 from hamicommon.runtime.program.flags import wait
 from kubectl_hami import __version__
+from kubectl_hami.answer.narrow import Filter
 from kubectl_hami.read.archive import load
+from kubectl_hami.read.collect import labelled
 from kubectl_hami.read.source import ReadError, Source
 
 T = TypeVar("T")
@@ -31,6 +33,31 @@ def add_namespace(command: argparse.ArgumentParser, text: str) -> None:
     one.add_argument("-n", "--namespace", default="", help=text)
     text = "all namespaces, which is the default"
     one.add_argument("-A", "--all-namespaces", dest="namespace", action="store_const", const="", help=text)
+
+
+def add_selector(command: argparse.ArgumentParser) -> None:
+    """Add -l."""
+    command.add_argument(
+        *("-l", "--selector"),
+        default="",
+        metavar="LABELS",
+        help="only Pods with these labels, such as app=train,tier!=web",
+    )
+
+
+def wanted_pods(source: Source, options: argparse.Namespace) -> Filter:
+    """
+    Return the filter of the Pods that *options* ask for.
+
+    Raises:
+        ReadError: the Pods with the labels cannot be read, or the selector is wrong.
+        UsageError: an archive is asked for labels.
+    """
+    if not options.selector:
+        return Filter(options.namespace)
+    if options.archive:
+        raise UsageError("-l: labels are compared by the API server: give it without --from")
+    return Filter(options.namespace, pods=labelled(source, options.namespace, options.selector))
 
 
 def add_output(command: argparse.ArgumentParser) -> None:

@@ -5,13 +5,14 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from rich.table import Table
 from rich.text import Text
 
 from kubectl_hami.answer.grants import Comparison, Verdict, comparisons
-from kubectl_hami.answer.narrow import Filter, narrowed
+from kubectl_hami.answer.narrow import narrowed
 from kubectl_hami.answer.state import state_of
 from kubectl_hami.commands.command_line import (
     BAD,
@@ -20,9 +21,11 @@ from kubectl_hami.commands.command_line import (
     add_clusters,
     add_namespace,
     add_output,
+    add_selector,
     namespace_of,
     read_each,
     sources,
+    wanted_pods,
     warn,
 )
 from kubectl_hami.read.collect import collect
@@ -40,6 +43,7 @@ def add(commands: Any) -> None:
     command.set_defaults(command=run)
     command.add_argument("pod", nargs="?", default="", metavar="POD", help="default: every Pod")
     add_namespace(command, "default: all, for a POD that of the context")
+    add_selector(command)
     add_output(command)
     add_clusters(command)
 
@@ -52,8 +56,10 @@ def run(options: argparse.Namespace) -> int:
 
     def read(source: Source) -> ClusterState:
         """Return the state of a cluster, of the namespace that is asked for."""
-        namespace = namespace_of(source, options) if options.pod else options.namespace
-        return narrowed(state_of(collect(source, namespace)), Filter(namespace))
+        wanted = wanted_pods(source, options)
+        if options.pod:
+            wanted = replace(wanted, namespace=namespace_of(source, options))
+        return narrowed(state_of(collect(source, wanted.namespace)), wanted)
 
     for state in read_each(found, read, problems):
         each.append((state.cluster, list(comparisons(state, options.pod))))

@@ -5,16 +5,28 @@
 import argparse
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from kubectl_hami.answer.narrow import Filter, narrowed
+from kubectl_hami.answer.narrow import narrowed
 from kubectl_hami.answer.state import state_of
 from kubectl_hami.answer.top import ORDERS, Row, device_rows, namespace_rows, node_rows, ordered, pod_rows
-from kubectl_hami.commands.command_line import WELL, add_clusters, add_namespace, add_output, read_each, sources, warn
+from kubectl_hami.commands.command_line import (
+    WELL,
+    UsageError,
+    add_clusters,
+    add_namespace,
+    add_output,
+    add_selector,
+    read_each,
+    sources,
+    wanted_pods,
+    warn,
+)
 from kubectl_hami.commands.watch import Rows, Watched, add_watch, watch
 from kubectl_hami.read.collect import collect
 from kubectl_hami.read.source import Source
@@ -40,13 +52,20 @@ _NAMES: Final = {
 }
 _ROOM: Final = (">WHOLE", ">HALVES", ">QUARTERS", ">EIGHTHS", ">FRAGMENTED %")
 """How many more shares of each shape fit, and which part of the free memory is on devices with shares."""
-_WIDE: Final = {"nodes": (*_ROOM, "MODELS"), "devices": ("UUID", "MODE"), "pods": ("UUIDS",), "namespaces": ()}
+_WIDE: Final = {
+    "nodes": (*_ROOM, "MODELS"),
+    "devices": (">TEMP C", ">POWER W", "UUID", "MODE"),
+    "pods": ("UUIDS",),
+    "namespaces": (),
+}
 _SPARE: Final = (
     *(
         "UUIDS",
         "UUID",
         "MODELS",
         "MODE",
+        "POWER W",
+        "TEMP C",
         "EIGHTHS",
         "QUARTERS",
         "HALVES",
@@ -58,7 +77,7 @@ _SPARE: Final = (
         "DEVICE",
         "DEVICES",
     ),
-    *("BUSY", "CORES %", "GRANTED", "MEMORY MiB", "USED"),
+    *("BUSY", "BUSY %", "CORES %", "GRANTED %", "USED", "MEMORY MiB", "GRANTED MiB", "USED MiB"),
 )
 """The columns that a narrow screen does without, the first ones first."""
 _FULL: Final = 0.9
@@ -71,6 +90,7 @@ def add(commands: Any) -> None:
     command.set_defaults(command=run)
     command.add_argument("of", nargs="?", choices=tuple(_ROWS), default="devices", metavar=_OF, help="default: devices")
     add_namespace(command, "only what Pods of this namespace hold")
+    add_selector(command)
     command.add_argument("--node", default="", help="only this Node")
     command.add_argument("--model", default="", help="only devices with this in their model")
     command.add_argument("--sort-by", choices=tuple(ORDERS), default="name", help="most first; default: name")
@@ -81,6 +101,8 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the command."""
+    if options.selector and options.of == "namespaces":
+        raise UsageError("a quota is of all Pods of a namespace: give -l with pods, devices or nodes")
     found = sources(options)
     if options.watch:
         read, show_all = partial(look, found, options), partial(show, options=options)
@@ -93,14 +115,14 @@ def run(options: argparse.Namespace) -> int:
 
 def look(found: Sequence[Source], options: argparse.Namespace, problems: list[str]) -> list[ClusterState]:
     """Return the state of each cluster, of what *options* ask for; add to *problems* what could not be read."""
-    wanted = Filter(options.namespace, options.node, options.model)
-    states = read_each(
-        found,
-        lambda source: state_of(collect(source, options.namespace, with_quotas=options.of == "namespaces")),
-        problems,
-    )
-    problems.extend(problem for state in states for problem in state.problems)
-    return [narrowed(state, wanted) for state in states]
+
+    def read(source: Source) -> ClusterState:
+        wanted = replace(wanted_pods(source, options), node=options.node, model=options.model)
+        state = state_of(collect(source, options.namespace, with_quotas=options.of == "namespaces"))
+        problems.extend(state.problems)
+        return narrowed(state, wanted)
+
+    return read_each(found, read, problems)
 
 
 def show(states: Sequence[ClusterState], options: argparse.Namespace) -> None:
@@ -114,7 +136,7 @@ def show(states: Sequence[ClusterState], options: argparse.Namespace) -> None:
             has_heads=not options.no_headers,
         )
     else:
-        is_narrowed = options.namespace or options.node or options.model
+        is_narrowed = options.namespace or options.selector or options.node or options.model
         sys.stdout.write(f"no {options.of} match\n" if is_narrowed else "no Node offers devices\n")
 
 
@@ -166,8 +188,8 @@ def top_table(
 def _heads(of: str, is_wide: bool, has_clusters: bool) -> list[str]:
     has_shares = of in _WITH_SHARES
     heads = [*(("CLUSTER",) if has_clusters else ()), *_NAMES[of], ">SHARES"]
-    heads += [">MEMORY MiB", ">USED"] if has_shares else [">MEMORY MiB", ">GRANTED", ">USED"]
-    heads += [">CORES %", ">BUSY"] if has_shares else [">CORES %", ">GRANTED", ">BUSY"]
+    heads += [">MEMORY MiB", ">USED"] if has_shares else [">MEMORY MiB", ">GRANTED MiB", ">USED MiB"]
+    heads += [">CORES %", ">BUSY"] if has_shares else [">CORES %", ">GRANTED %", ">BUSY %"]
     return [*heads, ">THROTTLED", *(_WIDE[of] if is_wide else ()), "~STATE"]
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from rich.table import Table
 
-from kubectl_hami.answer.usage import COUNTERS, DeviceHours, Total, hours, query, totals
+from kubectl_hami.answer.usage import COUNTERS, ORDERS, DeviceHours, Total, hours, ordered, query, totals
 from kubectl_hami.commands.command_line import (
     UNKNOWN,
     WELL,
@@ -41,10 +41,13 @@ _LEAST_SECONDS: Final = 300
 _TIMEOUT_SECONDS: Final = 120.0
 """As long as Prometheus itself works on one query."""
 _LIMIT_BYTES: Final = 64 << 20
+_OF_DEVICES: Final = frozenset(("models", "nodes"))
+"""What is no namespace's."""
 _HEADS: Final = {
     "namespaces": ("NAMESPACE", "MODEL", ">HELD h", ">USED h", ">USED %"),
     "pods": ("NAMESPACE", "POD", "MODEL", ">HELD h", ">USED h", ">USED %"),
     "models": ("MODEL", ">OFFERED h", ">HELD h", ">IDLE h", ">HELD %", ">USED h"),
+    "nodes": ("NODE", "MODEL", ">OFFERED h", ">HELD h", ">IDLE h", ">HELD %", ">USED h"),
 }
 
 
@@ -57,7 +60,7 @@ def add(commands: Any) -> None:
         nargs="?",
         choices=tuple(COUNTERS),
         default="namespaces",
-        metavar="{namespaces,pods,models}",
+        metavar=f"{{{','.join(COUNTERS)}}}",
         help="default: namespaces",
     )
     add_namespace(command, "only this namespace")
@@ -68,16 +71,18 @@ def add(commands: Any) -> None:
         help="such as 24h or 30d, with --prometheus; or an archive that `bundle` took; default: since counting began",
     )
     command.add_argument("--prometheus", default="", metavar="URL", help="a server that scrapes the monitors")
+    command.add_argument("--sort-by", choices=tuple(ORDERS), default="held", help="most first; default: held")
     add_output(command)
     add_clusters(command)
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the command."""
-    if options.of == "models" and options.namespace:
+    if options.of in _OF_DEVICES and options.namespace:
         raise UsageError("a device is not a namespace's: give -n with namespaces or pods")
     problems: list[str] = []
     since, found = from_prometheus(options) if options.prometheus else from_monitors(options, problems)
+    found = [(cluster, ordered(rows, options.sort_by)) for cluster, rows in found]
     is_unknown = bool(problems) and not any(rows for _, rows in found)
     if is_unknown and options.output in {"table", "wide"}:
         sys.stdout.write("device time is unknown\n")
@@ -195,15 +200,16 @@ def show(since: datetime | None, found: Found, options: argparse.Namespace) -> N
 
 
 def usage_table(of: str, found: Sequence[tuple[str, DeviceHours]], *, has_clusters: bool = False) -> Table:
-    """Return a row for each of *found*, a cluster and its hours, of `namespaces`, `pods` or `models`."""
+    """Return a row for each of *found*, a cluster and its hours, of a table of COUNTERS."""
     heads = [*(("CLUSTER",) if has_clusters else ()), *_HEADS[of]]
     return table(heads, [[*((cluster,) if has_clusters else ()), *_cells(of, row)] for cluster, row in found])
 
 
 def _cells(of: str, row: DeviceHours) -> list[str]:
-    if of == "models":
+    if of in _OF_DEVICES:
         part = _part(row.held_hours, row.offered_hours)
         return [
+            *((row.node or "",) if of == "nodes" else ()),
             row.model,
             _hours(row.offered_hours),
             _hours(row.held_hours),

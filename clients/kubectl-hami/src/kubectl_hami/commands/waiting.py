@@ -12,10 +12,20 @@ from typing import Any, Final
 
 from rich.table import Table
 
-from kubectl_hami.answer.narrow import Filter, narrowed
+from kubectl_hami.answer.narrow import narrowed
 from kubectl_hami.answer.state import state_of
 from kubectl_hami.answer.waits import Remedy, remedies
-from kubectl_hami.commands.command_line import WELL, add_clusters, add_namespace, add_output, read_each, sources, warn
+from kubectl_hami.commands.command_line import (
+    WELL,
+    add_clusters,
+    add_namespace,
+    add_output,
+    add_selector,
+    read_each,
+    sources,
+    wanted_pods,
+    warn,
+)
 from kubectl_hami.commands.watch import Rows, Watched, add_watch, watch
 from kubectl_hami.read.collect import collect_pods
 from kubectl_hami.read.scheduler import explanation
@@ -47,6 +57,7 @@ def add(commands: Any) -> None:
     command = commands.add_parser("waiting", help="who waits for devices, how long, why, and what would help")
     command.set_defaults(command=run)
     add_namespace(command, "only Pods of this namespace")
+    add_selector(command)
     add_watch(command, _INTERVAL_SECONDS)
     add_output(command)
     add_clusters(command)
@@ -68,7 +79,8 @@ def look(found: Sequence[Source], options: argparse.Namespace, problems: list[st
     """Return who waits in each cluster, and what would help; add to *problems* what could not be read."""
 
     def read(source: Source) -> Waits:
-        state = narrowed(state_of(collect_pods(source, options.namespace)), Filter(options.namespace))
+        wanted = wanted_pods(source, options)
+        state = narrowed(state_of(collect_pods(source, options.namespace)), wanted)
         problems.extend(state.problems)
         return Waits(state, _remedies(source, state, problems))
 

@@ -105,6 +105,18 @@ def _seen_at(event: Object) -> str:
     return next((str(time) for time in times if time), "")
 
 
+def labelled(source: Source, namespace: str, selector: str) -> frozenset[tuple[str, str]]:
+    """
+    Return namespace and name of the Pods that *selector* matches, of *namespace* unless that is empty.
+
+    Raises:
+        ReadError: they cannot be read, or the selector is wrong.
+    """
+    place = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods" if namespace else "/api/v1/pods"
+    found = (pod["metadata"] for pod in objects(source, place, labelSelector=selector))
+    return frozenset((str(metadata["namespace"]), str(metadata["name"])) for metadata in found)
+
+
 def everything(source: Source, path: str, problems: list[str], **query: str) -> tuple[Object, ...]:
     """Return a collection, or nothing and a problem."""
     try:

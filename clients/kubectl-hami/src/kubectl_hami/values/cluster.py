@@ -73,6 +73,8 @@ class Device:
     """By every process on it, as the driver counts it."""
     used_core_percent: float | None
     """Time in which it ran kernels, as the driver samples it."""
+    temperature_celsius: float | None
+    power_watts: float | None
     shares: tuple[Share, ...]
 
 

@@ -1,0 +1,111 @@
+"""
+Who is on a device or a Node, and how they are moved away.
+
+A Pod is evicted, not deleted: an eviction heeds the budgets of its owner. Neighbours: the command `pods` prints this.
+"""
+
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import orjson
+
+from hamicommon.model import Object
+from hamicommon.wire import keys
+from kubectl_hami.answer.shares import name_of
+from kubectl_hami.values.cluster import ClusterState, Device, Node, Share
+
+_STAYS: Final = "DaemonSet"
+"""Its controller creates the Pod again on the same Node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resident:
+    """One share on a device."""
+
+    node: str
+    device: str
+    index: int
+    owner: str
+    """`Kind/name` of the controller; empty if the Pod has none, or nobody knows."""
+    share: Share
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Who is on a device or a Node of one cluster."""
+
+    cluster: str
+    residents: tuple[Resident, ...]
+    moves: tuple[str, ...]
+    """Commands for a shell that keep new Pods out and move these away, in order."""
+
+
+def places(state: ClusterState, name: str) -> Iterator[tuple[Node, tuple[Device, ...]]]:
+    """Yield the Node called *name* with its devices, or the device of this UUID, or of this `NODE/INDEX`."""
+    for node in state.nodes:
+        devices = tuple(one for one in node.devices if name in {one.id, f"{node.name}/{one.index}"})
+        if name == node.name or devices:
+            yield node, node.devices if name == node.name else devices
+
+
+def place(state: ClusterState, pods: Iterable[Object], name: str) -> Place | None:
+    """Return who is on *name* and how they are moved; None if the cluster has no such Node or device."""
+    found = next(places(state, name), None)
+    if found is None:
+        return None
+    node, devices = found
+    owners = dict(_owners(pods))
+    residents = tuple(
+        Resident(node.name, device.id, device.index, owners.get((share.namespace, share.pod), ""), share)
+        for device in devices
+        for share in device.shares
+        if share.holds
+    )
+    cordon = _cordon_node(node) if name == node.name else _cordon_device(node, devices[0])
+    return Place(state.cluster, residents, (cordon, *_evictions(residents)))
+
+
+def _owners(pods: Iterable[Object]) -> Iterator[tuple[tuple[str, str], str]]:
+    for pod in pods:
+        references: Sequence[Mapping[str, object]] = (pod.get("metadata") or {}).get("ownerReferences") or ()
+        controller = next((one for one in references if one.get("controller")), None)
+        if controller:
+            yield name_of(pod), f"{controller.get('kind')}/{controller.get('name')}"
+
+
+def _cordon_node(node: Node) -> str:
+    return _command("kubectl", "cordon", node.name)
+
+
+def _cordon_device(node: Node, device: Device) -> str:
+    """Return the command that keeps new Pods from a device, beside those that are kept out already."""
+    uuids = sorted({device.id, *(one.id for one in node.devices if one.is_cordoned)})
+    return _command("kubectl", "annotate", "--overwrite", "node", node.name, f"{keys.NODE_CORDON}={','.join(uuids)}")
+
+
+def _evictions(residents: Iterable[Resident]) -> Iterator[str]:
+    """Yield a command for each Pod, those that come back elsewhere first."""
+    pods = {(one.share.namespace, one.share.pod): one.owner for one in residents}
+    for (namespace, pod), owner in sorted(pods.items(), key=lambda item: (_rank(item[1]), item[0])):
+        path = f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction"
+        metadata = {"namespace": namespace, "name": pod}
+        body = orjson.dumps({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}).decode()
+        yield f"{_command('echo', body)} | {_command('kubectl', 'create', '--raw', path, '-f', '-')}  # {_fate(owner)}"
+
+
+def _rank(owner: str) -> int:
+    return 2 if not owner else 1 if owner.startswith(f"{_STAYS}/") else 0
+
+
+def _fate(owner: str) -> str:
+    if not owner:
+        return "no owner is known: nothing may create it again"
+    if owner.startswith(f"{_STAYS}/"):
+        return f"{owner} creates it again on this Node"
+    return f"{owner} creates it again"
+
+
+def _command(*words: str) -> str:
+    return shlex.join(words)
