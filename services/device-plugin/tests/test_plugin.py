@@ -164,6 +164,7 @@ async def test_pod_is_confirmed_with_one_patch(host: Path, api: ApiServer, kubel
         for container, replica in (("a", f"{A100}-0"), ("c", f"{A100}-1")):
             await kubelet.allocate("uid-p", "p", container, replica)
             await kubelet.pre_start(replica)
+        await plugin.until(lambda: len(api.patches) > 1)
         await asyncio.sleep(0.2)
 
     [(key, patch)] = api.patches[1:]
@@ -408,10 +409,8 @@ async def test_sighup_reads_the_settings_again(host: Path, api: ApiServer, kubel
         (host / "config.json").write_text("{")
         plugin.process.send_signal(signal.SIGHUP)
         await plugin.until(lambda: len(kubelet.registrations) == 3)
-        await asyncio.sleep(0.2)
-
+        await plugin.until(lambda: "New device config not used, the old one stays" in plugin.events())
         assert 10 == len(kubelet.devices)
-        assert "New device config not used, the old one stays" in plugin.events()
 
 
 async def test_node_without_cdi_follows_the_lock_protocol(host: Path, api: ApiServer, kubelet: Kubelet) -> None:
