@@ -18,43 +18,43 @@
 {{- default .Release.Namespace .Values.namespaceOverride -}}
 {{- end -}}
 
+{{/* Maps as one YAML map without a key twice: a later map overrides an earlier one. Empty if all are. Argument: the maps. */}}
+{{- define "hami.merged" -}}
+{{- $merged := dict -}}
+{{- range . }}{{ range $key, $value := . }}{{ $_ := set $merged $key $value }}{{ end }}{{ end -}}
+{{- include "hami.yaml" $merged -}}
+{{- end -}}
+
 {{/* Labels that select a component's Pods. They must never change. Argument: (list $ "component"). */}}
 {{- define "hami.selector" -}}
 {{- $root := index . 0 -}}
-app.kubernetes.io/name: {{ default $root.Chart.Name $root.Values.nameOverride }}
-app.kubernetes.io/instance: {{ $root.Release.Name }}
-app.kubernetes.io/component: hami-{{ index . 1 }}
+{{- toYaml (dict
+  "app.kubernetes.io/name" (default $root.Chart.Name $root.Values.nameOverride)
+  "app.kubernetes.io/instance" $root.Release.Name
+  "app.kubernetes.io/component" (printf "hami-%s" (index . 1))) -}}
 {{- end -}}
 
-{{/* Labels of a component's objects. Argument: (list $ "component"). */}}
+{{/* Labels of a component's objects. A user's override ours, except those that select Pods. Argument: (list $ "component" [labels]). */}}
 {{- define "hami.labels" -}}
 {{- $root := index . 0 -}}
-helm.sh/chart: {{ $root.Chart.Name }}-{{ $root.Chart.Version | replace "+" "_" }}
-{{ include "hami.selector" . }}
-app.kubernetes.io/version: {{ include "hami.version" . | quote }}
-app.kubernetes.io/part-of: hami
-app.kubernetes.io/managed-by: {{ $root.Release.Service }}
-{{- with $root.Values.commonLabels }}
-{{ toYaml . }}
-{{- end }}
+{{- $ours := dict
+  "helm.sh/chart" (printf "%s-%s" $root.Chart.Name ($root.Chart.Version | replace "+" "_"))
+  "app.kubernetes.io/version" (include "hami.version" .)
+  "app.kubernetes.io/part-of" "hami"
+  "app.kubernetes.io/managed-by" $root.Release.Service -}}
+{{- include "hami.merged" (concat (list $ours $root.Values.commonLabels) (slice . 2) (list (include "hami.selector" . | fromYaml))) -}}
 {{- end -}}
 
 {{/* Name, labels and annotations of an object. Argument: (list $ "component" "name" [labels] [annotations]). */}}
 {{- define "hami.named" -}}
 {{- $root := index . 0 -}}
-{{- $labels := dict -}}
-{{- $annotations := dict -}}
-{{- if gt (len .) 3 }}{{ $labels = index . 3 }}{{ end -}}
-{{- if gt (len .) 4 }}{{ $annotations = index . 4 }}{{ end -}}
+{{- $given := concat (slice . 3) (list dict dict) -}}
 name: {{ index . 2 }}
 labels:
-  {{- include "hami.labels" (list $root (index . 1)) | nindent 2 }}
-  {{- with $labels }}
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
-{{- with merge (dict) $annotations $root.Values.commonAnnotations }}
+  {{- include "hami.labels" (list $root (index . 1) (index $given 0)) | nindent 2 }}
+{{- with include "hami.merged" (list $root.Values.commonAnnotations (index $given 1)) }}
 annotations:
-  {{- toYaml . | nindent 2 }}
+  {{- . | nindent 2 }}
 {{- end }}
 {{- end -}}
 
@@ -75,14 +75,10 @@ ConfigMap only once. Argument: (list $ "component" values checksums). */}}
 {{- define "hami.podMetadata" -}}
 {{- $values := index . 2 -}}
 labels:
-  {{- include "hami.labels" (list (index . 0) (index . 1)) | nindent 2 }}
-  hami.io/webhook: ignore
-  {{- with $values.podLabels }}
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
-{{- with merge (dict) (index . 3) $values.podAnnotations }}
+  {{- include "hami.labels" (list (index . 0) (index . 1) $values.podLabels (dict "hami.io/webhook" "ignore")) | nindent 2 }}
+{{- with include "hami.merged" (list $values.podAnnotations (index . 3)) }}
 annotations:
-  {{- toYaml . | nindent 2 }}
+  {{- . | nindent 2 }}
 {{- end }}
 {{- end -}}
 
@@ -323,24 +319,32 @@ is mounted, because a driver container that restarts mounts its root again, whic
   hostPath: {path: {{ dir (clean .) }}, type: DirectoryOrCreate}
 {{- end -}}
 
-{{/* Variables of device plugin and monitor: (capabilities). The NVIDIA ones make its runtime add the driver's library and device files. */}}
+{{/* Variables of device plugin and monitor, in the form of hami.env. The NVIDIA ones make its runtime add the driver's library and
+device files. Argument: (list capabilities hookPath). */}}
 {{- define "hami.nodeEnv" -}}
-- name: NODE_NAME
-  valueFrom:
-    fieldRef:
-      fieldPath: spec.nodeName
-- name: NVIDIA_VISIBLE_DEVICES
-  value: all
-- name: NVIDIA_DRIVER_CAPABILITIES
-  value: {{ . }}
+NODE_NAME: {fieldRef: {fieldPath: spec.nodeName}}
+NVIDIA_VISIBLE_DEVICES: all
+NVIDIA_DRIVER_CAPABILITIES: {{ index . 0 }}
+HOOK_PATH: {{ index . 1 | quote }}
 {{- end -}}
 
-{{/* The variable that selects an older HAMi's wire format, if wireVersion is set. */}}
-{{- define "hami.wireVersion" -}}
-{{- with .Values.wireVersion }}
-- name: HAMI_WIRE_VERSION
-  value: {{ . | quote }}
-{{- end }}
+{{/* The environment of a container, no name twice: server-side apply rejects a list with a name twice. A user's variable overrides
+ours, and the last of two overrides the first, as the kubelet does it. Argument: (list ours user's). Ours are values, or maps for
+valueFrom, by name. */}}
+{{- define "hami.env" -}}
+{{- $last := dict -}}
+{{- range $place, $variable := index . 1 }}{{ $_ := set $last $variable.name $place }}{{ end -}}
+{{- $all := list -}}
+{{- range $name, $value := index . 0 -}}
+  {{- if not (hasKey $last $name) -}}
+    {{- $all = append $all (dict "name" $name (ternary "valueFrom" "value" (kindIs "map" $value)) $value) -}}
+  {{- end -}}
+{{- end -}}
+{{- range $place, $variable := index . 1 }}{{ if eq $place (get $last $variable.name) }}{{ $all = append $all $variable }}{{ end }}{{ end -}}
+{{- with $all -}}
+env:
+  {{- toYaml . | nindent 2 }}
+{{- end -}}
 {{- end -}}
 
 {{/* The metrics port of each component. */}}

@@ -9,7 +9,7 @@ import json
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,26 @@ def helm() -> Path | None:
 needs_helm = pytest.mark.skipif(helm() is None, reason="neither Helm nor Go, which builds it, is in PATH")
 
 
+class TwiceError(Exception):
+    """A map has a key twice. Flux and kustomize reject it; other readers silently take the last."""
+
+
+class OnceLoader(yaml.CSafeLoader):
+    """
+    Loads YAML whose maps have each key once.
+
+    Source: https://yaml.org/spec/1.2.2/#3213-node-comparison
+    """
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        """Return the map of *node*. Raises: TwiceError."""
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        twice = sorted({str(key) for key in keys if keys.count(key) > 1})
+        if twice:
+            raise TwiceError(f"{', '.join(twice)}: twice in one map, {node.start_mark}")
+        return super().construct_mapping(node, deep)
+
+
 class RefusedError(Exception):
     """Helm rejected the values; the message is Helm's output."""
 
@@ -71,8 +91,8 @@ def text(*arguments: str, release: str = "hami", kubernetes: str = KUBERNETES, c
 
 @functools.cache
 def everything(*arguments: str, **options: str) -> tuple[Json, ...]:
-    """Return the objects of an installation, and those of `helm test`."""
-    loaded = yaml.load_all(text(*arguments, **options), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    """Return the objects of an installation, and those of `helm test`. Raises: TwiceError."""
+    loaded = yaml.load_all(text(*arguments, **options), OnceLoader)
     return tuple(each for each in loaded if each)
 
 
