@@ -302,6 +302,41 @@ seccompProfile: {type: RuntimeDefault}
 {{- end }}
 {{- end -}}
 
+{{/* Not empty if devices may reach containers by native CDI, which the driver's limits on memory need. */}}
+{{- define "hami.isNative" -}}
+{{- with .Values.devicePlugin -}}
+{{- if or (not .deviceListStrategy) (contains "cdi-" .deviceListStrategy) }}true{{ end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What the device plugin's values cost, one sentence on each line. */}}
+{{- define "hami.costs" -}}
+{{- $onlyLibrary := "only the library limits memory, not the driver" -}}
+{{- with .Values.devicePlugin -}}
+{{- $rights := default dict .securityContext -}}
+{{- if or (not .enabled) .mockDevices -}}
+{{- else if eq .memoryEnforcement "none" }}
+devicePlugin.memoryEnforcement=none: {{ $onlyLibrary }}
+{{- else if eq .allocation "lock" }}
+devicePlugin.allocation=lock: {{ $onlyLibrary }}, because the driver's limits need allocation by identity
+{{- else if not (include "hami.isNative" $) }}
+devicePlugin.deviceListStrategy={{ .deviceListStrategy }}: {{ $onlyLibrary }}, because the driver's limits need CDI; to have them, leave it empty
+{{- else if and $rights (not $rights.privileged) (not (has "SYS_ADMIN" (dig "capabilities" "add" list $rights))) }}
+devicePlugin.securityContext: {{ $onlyLibrary }}, because the driver's limits need SYS_ADMIN; to have them, add it to capabilities.add
+{{- end }}
+{{- end }}
+{{- with .Values.webhook }}
+{{- if and .enabled (eq .failurePolicy "Ignore") }}
+webhook.failurePolicy=Ignore: while the webhook is unreachable, Pods that ask for a device are created without a share
+{{- end }}
+{{- end }}
+{{- with .Values.scheduler }}
+{{- if and .enabled (not .reservedAnnotations.enabled) }}
+scheduler.reservedAnnotations.enabled=false: a user who may create Pods can take devices from others
+{{- end }}
+{{- end }}
+{{- end -}}
+
 {{/*
 The driver root in the containers of device plugin and monitor; the argument is the one on the host. The folder above it
 is mounted, because a driver container that restarts mounts its root again, which a mount of the root itself never shows.

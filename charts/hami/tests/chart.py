@@ -22,7 +22,6 @@ CHART = Path(__file__).parents[1]
 HAMI_DEFAULTS = {file.stem: file for file in CHART.glob("hami-defaults/*.yaml")}
 """The default values file of each version of HAMi's chart."""
 INSTALLATIONS = {file.stem.removesuffix("-values"): file for file in sorted(CHART.glob("ci/*-values.yaml"))}
-INSTALLATIONS["hami-2.10"] = HAMI_DEFAULTS["2.10"]
 FIRST = ("--values", str(CHART / "ci/default-values.yaml"))
 """The values below all others: the registry, without which the chart stops."""
 KUBERNETES = "1.34.4"

@@ -133,7 +133,7 @@ def test_pull_secrets_of_all_images_are_joined() -> None:
 
 @pytest.mark.parametrize("version", HAMI_VALUES)
 def test_hami_defaults_change_nothing(version: str) -> None:
-    """HAMi's whole default file changes nothing, except where defaults differ on purpose, and the tests' registry."""
+    """HAMi's whole default file changes nothing but the tests' registry."""
     theirs = effective_values(HAMI_VALUES[version])
     differing = {
         ".".join(path)
@@ -141,7 +141,7 @@ def test_hami_defaults_change_nothing(version: str) -> None:
         if value != {} and value != (at(theirs, ".".join(path)) or type(value)())
     }
 
-    assert {"devicePlugin.deviceListStrategy", "image.registry"} == differing
+    assert {"image.registry"} == differing
 
 
 @pytest.mark.parametrize("version", HAMI_VALUES)
@@ -169,8 +169,110 @@ def test_hamis_default_that_a_user_chose_is_kept() -> None:
 
 @pytest.mark.parametrize("version", HAMI_DEFAULTS)
 def test_defaults_of_every_version_render_the_same(version: str) -> None:
-    """An untuned cluster gets the same installation from every version of HAMi."""
-    assert text("--values", str(HAMI_DEFAULTS["2.10"])) == text("--values", str(HAMI_DEFAULTS[version]))
+    """An untuned cluster gets the same installation from every version of HAMi, and without a values file."""
+    assert text() == text("--values", str(HAMI_DEFAULTS[version]))
+
+
+@pytest.mark.parametrize("version", HAMI_DEFAULTS)
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("devicePlugin.deviceListStrategy", "volume-mounts"),
+        ("devicePlugin.nvidiaDriverRoot", "/run/nvidia/driver"),
+        ("devicePlugin.deviceSplitCount", 4),
+        ("devicePlugin.passDeviceSpecsEnabled", True),
+        ("devicePlugin.tolerations", [{"operator": "Exists"}]),
+        ("scheduler.admissionWebhook.failurePolicy", "Fail"),
+        ("scheduler.defaultSchedulerPolicy.gpuSchedulerPolicy", "binpack"),
+    ],
+)
+def test_one_wish_in_a_copied_file_is_all_that_changes(version: str, path: str, value: Any) -> None:
+    """Whoever copies HAMi's file and changes a line gets what the line alone gives."""
+    wish = given(nested(path, value))
+
+    assert text(*wish) == text("--values", str(HAMI_DEFAULTS[version]), *wish)
+
+
+def plugin_of(*arguments: str) -> tuple[list[str], set[str], list[str]]:
+    """Return the device plugin's arguments about devices, the volumes of the driver, and the added capabilities."""
+    spec = pod_spec(one("DaemonSet", "hami-device-plugin", *arguments))
+    (container,) = spec["containers"]
+    said = [each for each in container["args"] if "device-list" in each or "driver-root" in each]
+    volumes = {each["hostPath"]["path"] for each in spec["volumes"] if each["name"] in ("driver-root", "cgroup")}
+    return said, volumes, container["securityContext"]["capabilities"]["add"]
+
+
+@pytest.mark.parametrize("version", HAMI_DEFAULTS)
+def test_copied_file_keeps_the_drivers_limits(version: str) -> None:
+    """The strategy envvar is HAMi's default, and would take the driver's root and limits away. The notes say so."""
+    file = ("--values", str(HAMI_DEFAULTS[version]))
+
+    assert ([], {"/", "/sys/fs/cgroup"}, ["DAC_OVERRIDE", "SYS_ADMIN"]) == plugin_of(*file)
+    assert "- devicePlugin.deviceListStrategy has no effect: it is HAMi's default; here it is cdi-cri" in notes(*file)
+    assert "What these values cost" not in notes(*file)
+
+
+def test_wish_for_envvar_is_followed_and_its_cost_is_told() -> None:
+    """Alone, or in a copied file without disablecorelimit, which says that the file was copied."""
+    alone = given({"devicePlugin": {"deviceListStrategy": "envvar"}})
+    unset = ("--set-json", "devicePlugin.disablecorelimit=null")
+    copied = ("--values", str(HAMI_DEFAULTS["2.10"]), *unset)
+
+    for arguments in (alone, copied):
+        assert (["--device-list-strategy=envvar"], set(), ["DAC_OVERRIDE"]) == plugin_of(*arguments)
+        assert "- devicePlugin.deviceListStrategy=envvar: only the library limits memory" in notes(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        (
+            {"devicePlugin": {"deviceListStrategy": "volume-mounts"}},
+            "devicePlugin.deviceListStrategy=volume-mounts: only",
+        ),
+        ({"devicePlugin": {"memoryEnforcement": "none"}}, "devicePlugin.memoryEnforcement=none: only the library"),
+        ({"devicePlugin": {"allocation": "lock"}}, "devicePlugin.allocation=lock: only the library"),
+        ({"devicePlugin": {"securityContext": {"runAsUser": 0}}}, "devicePlugin.securityContext: only the library"),
+        ({"webhook": {"failurePolicy": "Ignore"}}, "webhook.failurePolicy=Ignore: while the webhook is unreachable"),
+        (
+            {"scheduler": {"reservedAnnotations": {"enabled": False}}},
+            "scheduler.reservedAnnotations.enabled=false: a user",
+        ),
+    ],
+)
+def test_notes_say_what_a_wish_costs(values: Json, told: str) -> None:
+    """One line for each, and none for an installation that has all protections."""
+    said = [line for line in notes(*given(values)).splitlines() if line.startswith("- ")]
+
+    assert [True] == [line.startswith(f"- {told}") for line in said], said
+    assert "What these values cost" not in notes()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"deviceListStrategy": "envvar,cdi-cri"},
+        {"securityContext": {"privileged": True}},
+        {"securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}},
+        {"mockDevices": [{"name": "card", "memoryMib": 1024}], "deviceListStrategy": "envvar"},
+        {"enabled": False, "memoryEnforcement": "none"},
+    ],
+)
+def test_notes_do_not_warn_of_what_costs_nothing(values: Json) -> None:
+    """The driver can limit memory, or there is none."""
+    assert "What these values cost" not in notes(*given({"devicePlugin": values}))
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "needed"),
+    [("deviceListStrategy", "envvar", "CDI"), ("allocation", "lock", "allocation by identity")],
+)
+def test_required_limits_of_the_driver_need_their_way(path: str, value: str, needed: str) -> None:
+    """Every Node would offer nothing."""
+    expected = f"devicePlugin.memoryEnforcement=required needs {needed}, and devicePlugin.{path}={value}: remove one"
+
+    with pytest.raises(RefusedError, match=expected):
+        text(*given({"devicePlugin": {"memoryEnforcement": "required", path: value}}))
 
 
 @pytest.mark.parametrize(
@@ -234,14 +336,15 @@ def test_strict_refuses_every_value_without_effect() -> None:
         values = merged(values, nested(old, {"key": "one"} if isinstance(hami_default(old), dict) else "one"))
     for old in ALIASES["replaced"]:
         values = merged(values, nested(old, hami_default(old)))
-    values = merged(values, {"scheduler": {"kubeScheduler": {"image": {"pullPolicy": "IfNotPresent"}}}})
+    neighbours = {"scheduler.kubeScheduler.image.pullPolicy", "devicePlugin.disablecorelimit"}
+    for old in neighbours:
+        values = merged(values, nested(old, hami_default(old)))
 
     with pytest.raises(RefusedError, match="strict=true, and these values have no effect") as refused:
         text(*given(values))
 
-    told = {*ALIASES["dropped"], *ALIASES["ignored"], *ALIASES["replaced"]} - {
-        "scheduler.kubeScheduler.image.pullPolicy"  # HAMi's default, which asks for nothing
-    }
+    # HAMi's defaults ask for nothing.
+    told = {*ALIASES["dropped"], *ALIASES["ignored"], *ALIASES["replaced"]} - neighbours
     assert told == {line[2:].partition(" ")[0] for line in str(refused.value).splitlines() if line.startswith("- ")}
 
 

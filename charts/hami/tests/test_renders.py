@@ -12,6 +12,7 @@ import pytest
 from .chart import (
     CHART,
     FIRST,
+    HAMI_DEFAULTS,
     INSTALLATIONS,
     KUBERNETES,
     PARTS,
@@ -55,9 +56,10 @@ def installation(request: pytest.FixtureRequest) -> Path:
     return INSTALLATIONS[request.param]
 
 
-def test_lint_finds_nothing(installation: Path) -> None:
+@pytest.mark.parametrize("file", [*INSTALLATIONS.values(), *HAMI_DEFAULTS.values()], ids=lambda file: file.stem)
+def test_lint_finds_nothing(file: Path) -> None:
     """Warnings fail the test too."""
-    run("lint", "--strict", "--kube-version", KUBERNETES, *FIRST, "--values", str(installation), str(CHART))
+    run("lint", "--strict", "--kube-version", KUBERNETES, *FIRST, "--values", str(file), str(CHART))
 
 
 def without_versions(manifests: str) -> str:
