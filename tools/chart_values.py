@@ -207,6 +207,9 @@ def add_old_names(schema: Json, aliases: Json) -> None:
     for kind, word in (("dropped", "No effect"), ("ignored", "No effect"), ("refused", "Only HAMi's default")):
         for old, reason in aliases[kind].items():
             _put(schema, old, {"description": f"{word}: {reason}."})
+    for row in aliases["foreign"]:
+        for name in row["names"]:
+            _put(schema, name, {"description": f"Rejected: {row['instead']}."})
     schema["properties"]["global"]["additionalProperties"] = True
 
 
@@ -283,6 +286,14 @@ def document(schema: Json, aliases: Json) -> str:
         lines += ["", f"### {title}", "", "| HAMi's name | Why |", "|---|---|"]
         reasons = {old: row["why"] if isinstance(row, dict) else row for old, row in aliases[kind].items()}
         lines += [f"| `{old}` | {reason} |" for old, reason in reasons.items()]
+    lines += [
+        "",
+        "### Rejected, because HAMi's charts 2.8 to 2.10 have no such name",
+        "",
+        "| Name | Instead |",
+        "|---|---|",
+    ]
+    lines += [f"| {_codes(row['names'])} | {row['instead']} |" for row in aliases["foreign"]]
     return "\n".join(lines) + "\n"
 
 

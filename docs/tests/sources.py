@@ -43,10 +43,11 @@ def native_text() -> str:
 
 @cache
 def chart_values() -> frozenset[str]:
-    """Return the dotted path of each value of the chart, by our names and HAMi's."""
+    """Return the dotted path of each value that the chart accepts, by our names and HAMi's."""
     schema = json.loads((CHART / "values.schema.json").read_text())
     aliases = yaml.safe_load((CHART / "aliases.yaml").read_text())
-    return frozenset(_paths(schema)) | frozenset(name for kind in aliases.values() for name in kind)
+    rejected = {name for row in aliases.pop("foreign") for name in row["names"]}
+    return frozenset(_paths(schema)) - rejected | {name for kind in aliases.values() for name in kind}
 
 
 @cache

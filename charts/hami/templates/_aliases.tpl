@@ -17,6 +17,7 @@ Every template begins with "hami.translate". The first one translates .Values, w
   "theirs" $theirs
   "defaults" (.Files.Get "alias-defaults.json" | fromJson)
   "table" (.Files.Get "aliases.yaml" | fromYaml) -}}
+{{- include "hami.reject" $source -}}
 {{- include "hami.refuse" $source -}}
 {{- $notes := list -}}
 {{- range list "hami.drop" "hami.ignore" "hami.replace" "hami.rename" "hami.join" -}}
@@ -32,7 +33,19 @@ Every template begins with "hami.translate". The first one translates .Values, w
 {{- end -}}
 {{- end -}}
 
-{{/* Each of the six applies one section of the table to the source above, and prints a line for each value that the notes name. */}}
+{{/* Each of the seven applies one section of the table to the source above, and prints a line for each value that the notes name. */}}
+
+{{- define "hami.reject" -}}
+{{- $found := list -}}
+{{- range $row := .table.foreign -}}
+  {{- range $name := $row.names -}}
+    {{- range $path := include "hami.leaves" (list $name (include "hami.at" (list $.given $name) | fromJson).value) | splitList "\n" | compact -}}
+      {{- $found = append $found (printf "%s is not a value of this chart: %s" $path $row.instead) -}}
+    {{- end -}}
+  {{- end -}}
+{{- end -}}
+{{- with $found }}{{ fail (join "\n" (prepend . "")) }}{{ end -}}
+{{- end -}}
 
 {{- define "hami.refuse" -}}
 {{- range $old, $reason := .table.refused -}}
@@ -134,6 +147,17 @@ Every template begins with "hami.translate". The first one translates .Values, w
   {{- else if ne (toJson $value) (toJson $default) }}
 {{ $path }}
   {{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Paths of the leaves of a value, one on each line; none for null, an empty map or list. Argument: (list "path of the value" value). */}}
+{{- define "hami.leaves" -}}
+{{- $path := index . 0 -}}
+{{- $value := index . 1 -}}
+{{- if kindIs "map" $value -}}
+  {{- range $name, $inner := $value }}{{ include "hami.leaves" (list (printf "%s.%s" $path $name) $inner) }}{{ end -}}
+{{- else if not (or (kindIs "invalid" $value) (and (kindIs "slice" $value) (empty $value))) }}
+{{ $path }}
 {{- end -}}
 {{- end -}}
 

@@ -315,6 +315,60 @@ def test_impossible_value_stops_the_installation(old: str) -> None:
     assert f"{old}={str(value).lower()} cannot be kept: {ALIASES['refused'][old]}" in str(refused.value)
 
 
+FOREIGN = {name: row["instead"] for row in ALIASES["foreign"] for name in row["names"]}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_name_of_another_chart_is_rejected_with_what_to_write(name: str) -> None:
+    """Helm prints the name and the value to set, of which each is in the schema."""
+    with pytest.raises(RefusedError) as refused:
+        text(*given(nested(name, "one")))
+
+    assert f"\n{name} is not a value of this chart: {FOREIGN[name]}\n" in str(refused.value)
+    paths = [path.rstrip(",") for path in FOREIGN[name].split() if re.fullmatch(r"\w+(\.\w+)+,?", path)]
+    assert paths
+    assert all(schema_at(path) for path in paths)
+
+
+def test_every_foreign_name_is_told_at_once() -> None:
+    """By the whole path that the user wrote. Null and empty lists ask for nothing."""
+    values = {"kubeScheduler": {"image": {"tag": "v1"}, "imageTag": "v1"}, "nvidianodeSelector": {"gpu": "on"}}
+    nothing = {"imagePullSecrets": [], "extraEnvs": {}, "migstrategy": None}
+
+    with pytest.raises(RefusedError) as refused:
+        text(*given(values | nothing))
+
+    assert ["kubeScheduler.image.tag", "kubeScheduler.imageTag", "nvidianodeSelector.gpu"] == [
+        line.split(" ")[0] for line in str(refused.value).splitlines() if " is not a value of this chart: " in line
+    ]
+    assert text() == text(*given(nothing))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {
+            "platform": {"openshift": True},
+            "openshift": {"securityContextConstraints": {"create": True, "name": "hami-device-plugin"}},
+            "selinux": {"enabled": True, "type": "container_file_t", "level": "s0"},
+        },
+        {"platform": "openshift", "openshift": True, "selinux": True},
+    ],
+)
+def test_hamis_values_for_openshift_are_accepted_and_named(values: Json) -> None:
+    """
+    The chart finds OpenShift itself, so the wish is followed. `strict` stops at them.
+
+    Source: https://github.com/Project-HAMi/HAMi/pull/2208
+    """
+    told = {line.split(" ")[1] for line in notes(*given(values)).splitlines() if " has no effect: " in line}
+
+    assert {"platform", "openshift", "selinux"} == told
+    assert text() == text(*given(values))
+    with pytest.raises(RefusedError, match=r"(?s)strict=true.*- openshift .*- platform .*- selinux"):
+        text(*given(values | {"strict": True}))
+
+
 def test_value_without_effect_is_named_and_changes_nothing() -> None:
     """The notes name each, and the manifests stay the same."""
     values: Json = {}
