@@ -271,11 +271,12 @@ def document(schema: Json, aliases: Json) -> str:
         "## HAMi's names",
         "",
         "A values file of HAMi 2.8, 2.9 or 2.10 works as it is, with `image.registry` added. A value given by both",
-        "names must be the same in both.",
+        "names must be the same in both, unless the table says otherwise.",
         "",
     ]
     lines += ["| HAMi's name | Here |", "|---|---|"]
-    lines += [f"| `{old}` | `{row['to']}` |" for old, row in aliases["renamed"].items()]
+    yields = {old: f", without effect if {row['yields']}" for old, row in aliases["renamed"].items() if "yields" in row}
+    lines += [f"| `{old}` | `{row['to']}`{yields.get(old, '')} |" for old, row in aliases["renamed"].items()]
     lines += [f"| `{old}` | added to `{new}` |" for old, new in aliases["joined"].items()]
     for title, kind in (
         ("HAMi's default counts as not given", "replaced"),

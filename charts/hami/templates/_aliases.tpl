@@ -94,6 +94,9 @@ Every template begins with "hami.translate". The first one translates .Values, w
     {{- $isFree := has (toJson $new) (list (index $.defaults $row.to | toJson) (toJson $value)) -}}
     {{- $isUnset := and $found.isDefault (or $row.unlessDefault (not $isFree) (include "hami.isCopied" (list $ $row.copiedWith))) -}}
     {{- if or (kindIs "invalid" $value) $isUnset -}}
+    {{- else if and (not $isFree) $row.yields -}}
+      {{- include "hami.put" (list $.values $old dict.none) }}
+{{ $old }} has no effect: {{ $row.yields }}
     {{- else if not $isFree -}}
       {{- fail (printf "%s=%s and %s=%s are the same value, which is called %s here: remove %s" $old (toJson $found.value) $row.to (toJson $new) $row.to $old) -}}
     {{- else -}}

@@ -279,7 +279,7 @@ def test_required_limits_of_the_driver_need_their_way(path: str, value: str, nee
     ("old", "theirs", "new", "ours"),
     [
         ("devicePlugin.deviceSplitCount", 4, "deviceConfig.nvidia.deviceSplitCount", 5),
-        ("global.imageRegistry", "old.example", "image.registry", "new.example"),
+        ("global.labels", {"team": "a"}, "commonLabels", {"team": "b"}),
         ("scheduler.certManager.enabled", True, "webhook.tls.mode", "given"),
     ],
 )
@@ -333,7 +333,7 @@ def test_name_of_another_chart_is_rejected_with_what_to_write(name: str) -> None
 def test_every_foreign_name_is_told_at_once() -> None:
     """By the whole path that the user wrote. Null and empty lists ask for nothing."""
     values = {"kubeScheduler": {"image": {"tag": "v1"}, "imageTag": "v1"}, "nvidianodeSelector": {"gpu": "on"}}
-    nothing = {"imagePullSecrets": [], "extraEnvs": {}, "migstrategy": None}
+    nothing: Json = {"imagePullSecrets": [], "extraEnvs": {}, "migstrategy": None}
 
     with pytest.raises(RefusedError) as refused:
         text(*given(values | nothing))
@@ -475,6 +475,18 @@ def test_image_of_the_users_registry_is_accepted() -> None:
 
     assert "image: r/hami/plugin:2.1.0" in text(*given(values))
     assert f"image: r/hami/device-plugin@{digest}" in text(*given(pinned))
+
+
+def test_our_registry_wins_over_hamis() -> None:
+    """HAMi's mirror does not have our images, so a file that names it needs no change. `strict` asks for one."""
+    both = {"global": {"imageRegistry": "mirror.example"}, "image": {"registry": "registry.example"}}
+    images = re.findall(r"image: (\S+?)/", text(*given(both)))
+
+    assert {"registry.example"} == set(images)
+    assert any(image.startswith("kube-scheduler:") for image in re.findall(r"image: \S+?/(\S+)", text(*given(both))))
+    assert "- global.imageRegistry has no effect: image.registry is set" in notes(*given(both))
+    with pytest.raises(RefusedError, match=r"- global\.imageRegistry has no effect"):
+        text(*given(both | {"strict": True}))
 
 
 def test_common_registry_overrides_kube_schedulers() -> None:

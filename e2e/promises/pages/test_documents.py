@@ -149,8 +149,9 @@ async def test_migration_works_as_documented_in_any_order_and_back(
 
 
 def hami_values(registry_name: str) -> str:
-    """Return HAMi's values, with kube-scheduler in the registry of the pages."""
+    """Return HAMi's values, with kube-scheduler in the registry of the pages, and a common registry without images."""
     values = yaml.safe_load((ROOT / "charts/hami/hami-defaults/2.10.yaml").read_text())
+    values["global"]["imageRegistry"] = "mirror.invalid"
     values["scheduler"]["kubeScheduler"]["image"] |= {"registry": registry_name, "repository": "kube-scheduler"}
     return yaml.safe_dump(values)
 
