@@ -2,6 +2,7 @@
 The command `kubectl hami ui`, and the Events that its page shows.
 """
 
+import json
 import signal
 import socket
 import subprocess
@@ -13,9 +14,18 @@ from urllib.request import urlopen
 import pytest
 import yaml
 
+from hamicommon.cli.manifests import ManifestError
+from kubectl_hami.answer.doctor import checks
 from kubectl_hami.answer.events import events_about
+from kubectl_hami.commands.command_line import UsageError
+from kubectl_hami.commands.ui import Answers
+from kubectl_hami.main import parser
+from kubectl_hami.read.collect import examine
+from kubectl_hami.show.form import shape
 
-from .builders import a_refusal
+from .builders import a_device, a_node, a_pod, a_refusal, a_scrape, a_share
+from .fakes import FakeSource, a_service
+from .prometheus import Prometheus
 
 PROGRAM = Path(sys.executable).with_name("kubectl-hami")
 
@@ -84,3 +94,91 @@ def test_an_event_with_a_count_that_is_no_number_counts_once() -> None:
     [found] = events_about([{"message": "odd", "count": "many", "series": ["x"], "lastTimestamp": 7}])
 
     assert (1, None) == (found.count, found.at)
+
+
+MANIFEST = "kind: Pod\nmetadata: {name: new}\nspec: {containers: [{name: main}]}\n"
+REPORT = {"pod": "default/new", "verdict": "fits", "node": "n1", "policy": "binpack", "summary": "fits n1"}
+
+
+def answers(*options: str, reports: object = ()) -> Answers:
+    """Return the answers of a cluster with one Pod that holds a share, whose scheduler answers *reports*."""
+    services = [a_service("scheduler", "s", explain=9396), a_service("monitor", "m", metrics=9394)]
+    counted = 'hami_namespace_held_seconds_total{namespace="default",node="n1",device_type="T4"} 7200\n'
+    scrape = a_scrape({"hami_vgpu_memory_limit_bytes": 2000 * 2**20}) + counted.encode()
+    source = FakeSource(
+        {
+            "/api/v1/nodes": {"items": [a_node("n1", a_device())]},
+            "/api/v1/pods": {"items": [*services, a_pod("p", a_share())]},
+            "/api/v1/namespaces/hami/pods/m:9394/proxy/metrics": scrape,
+        },
+        {("s", "/simulate"): reports, ("s", "/simulate?add=1x1+T4%3A16384"): reports},
+    )
+    return Answers(source, parser().parse_args(["ui", *options]))
+
+
+def test_page_has_the_checks_of_doctor() -> None:
+    """Those that the command prints, in one JSON form."""
+    found = answers()
+
+    assert shape(tuple(checks(examine(found._source)))) == found.read_doctor()["checks"]
+
+
+def test_page_has_the_verdicts_of_grants() -> None:
+    """Of the picture that it shows."""
+    found = answers()
+    found.read_picture()
+
+    [one] = found.read_grants()["grants"]
+
+    assert ("broken", "its limit is 2000 MiB, and 3000 MiB are granted") == (one["verdict"], one["why"])
+    assert found.read_grants() == answers().read_grants()
+
+
+def test_page_has_the_device_hours_of_usage(prometheus: Prometheus) -> None:
+    """Of the monitors; with Prometheus also of the last days, as the command asks for them."""
+    [ever] = answers().read_usage("namespaces", "")["usage"]
+    row = {"metric": {"namespace": "a", "device_type": "T4"}, "value": [0, "3600"]}
+    prometheus.answer = json.dumps({"data": {"result": [row]}}).encode()
+
+    found = answers("--prometheus", prometheus.url, "--context", "c").read_usage("namespaces", "7d")
+
+    [lately] = found["usage"]
+    assert [("default", 2.0), ("a", 1.0)] == [(one["namespace"], one["heldHours"]) for one in (ever, lately)]
+    assert ("24h", "7d", "30d") == found["spans"]
+    assert "604800s" in prometheus.asked[0]
+
+
+@pytest.mark.parametrize(("of", "span"), [("namespaces", "7d"), ("devices", "")])
+def test_page_says_which_device_hours_it_has(of: str, span: str) -> None:
+    """Without Prometheus the sums since counting began are all."""
+    with pytest.raises(UsageError, match=f"usage of {of} in .*: ask for namespaces, pods, models"):
+        answers().read_usage(of, span)
+
+
+def test_page_asks_the_scheduler_about_the_pods_of_a_manifest() -> None:
+    """In the namespace that is typed, else that of the context; the headline is the command's."""
+    [report] = answers(reports=[REPORT]).read_simulation(MANIFEST, "", [])["reports"]
+
+    assert ("default/new fits node n1 (binpack)", True) == (report["headline"], report["isWell"])
+
+
+@pytest.mark.parametrize(
+    ("manifest", "words"),
+    [
+        ("{", "the manifest: neither JSON nor YAML"),
+        ("kind: ConfigMap", "the manifest: holds no Pod and no object that creates Pods"),
+        ("[]", "the manifest: is no Kubernetes object"),
+        ("&a [*a]", "the manifest: is no Kubernetes object"),
+        ("", "the manifest: holds no Pod"),
+    ],
+)
+def test_page_says_what_is_wrong_with_a_manifest(manifest: str, words: str) -> None:
+    """In the command's words."""
+    with pytest.raises(ManifestError, match=words):
+        answers().read_simulation(manifest, "", [])
+
+
+def test_page_of_an_archive_names_the_command_that_simulates() -> None:
+    """The program that decides about an archive writes to a terminal."""
+    with pytest.raises(UsageError, match="kubectl hami simulate --from FILE -f FILE"):
+        answers("--from", "a.tar.gz").read_simulation(MANIFEST, "", [])

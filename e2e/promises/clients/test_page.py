@@ -94,7 +94,7 @@ async def test_a_person_sees_who_has_what_who_waits_and_why(
     page.go(f"/pod/{cluster.namespace}/share-1")
     await seen(page, "is bound to node", "#view")
     row = page.texts('[aria-label="shares"] tbody td')
-    assert ("main", "3 000", "25 %") == (row[0], row[3], row[6])
+    assert ("main", "2.9", "25 %") == (row[0], row[3], row[6])
     assert page.find('[aria-label="use over time"] .chart').accessible_name.endswith("2.9\N{NO-BREAK SPACE}GiB granted")
 
 

@@ -25,7 +25,7 @@ def told() -> Told:
 @pytest.fixture
 def questions(told: Told) -> Questions:
     """The page's questions, answered by *told*, and asked again every 0.2 s."""
-    return Questions(told.read_picture, told.read_explanation, told.read_events, refresh_seconds=0.2)
+    return Questions(told, refresh_seconds=0.2)
 
 
 @pytest.fixture

@@ -21,6 +21,13 @@ class Told:
         self.explanations: dict[str, Json] = {}
         self.events: dict[str, Sequence[Json]] = {}
         self.problem = ""
+        self.checks: list[Json] = []
+        self.grants: list[Json] = []
+        self.usages: dict[tuple[str, str], list[Json]] = {}
+        self.spans: list[str] = []
+        self.reports: list[Json] = []
+        self.sent: list[tuple[str, str, list[str]]] = []
+        """The manifests that were simulated, with namespace and imagined Nodes."""
 
     def read_picture(self) -> Mapping[str, Any]:
         """Return the picture, or fail with the problem."""
@@ -38,6 +45,27 @@ class Told:
     def read_events(self, namespace: str, name: str) -> Sequence[Mapping[str, Any]]:
         """Return the Events about a Pod."""
         return self.events.get(f"{namespace}/{name}", ())
+
+    def read_doctor(self) -> Mapping[str, Any]:
+        """Return the checks, or fail with the problem."""
+        if self.problem:
+            raise HamiError(self.problem)
+        return {"checks": self.checks, "problems": []}
+
+    def read_grants(self) -> Mapping[str, Any]:
+        """Return the comparisons."""
+        return {"grants": self.grants}
+
+    def read_usage(self, of: str, span: str) -> Mapping[str, Any]:
+        """Return device-hours."""
+        return {"usage": self.usages.get((of, span), []), "spans": self.spans, "problems": []}
+
+    def read_simulation(self, manifest: str, namespace: str, nodes: Sequence[str]) -> Mapping[str, Any]:
+        """Remember what was asked, and return the reports; fail if there are none."""
+        self.sent.append((manifest, namespace, list(nodes)))
+        if not self.reports:
+            raise HamiError("the manifest: neither JSON nor YAML")
+        return {"reports": self.reports}
 
 
 class Page(WebPage):

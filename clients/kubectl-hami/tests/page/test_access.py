@@ -11,6 +11,7 @@ from testbed import browser
 
 from .page import Page, Told
 from .pictures import HOSTILE, NOW, a_cluster, a_device, a_node, a_picture, a_share, a_waiting_pod
+from .test_commands import a_comparison, a_report
 
 PICTURE = a_picture(
     a_node("node-a", a_device("node-a", 0, a_share("train")), a_device("node-a", 1)),
@@ -90,7 +91,10 @@ def test_the_list_of_keys_opens_and_closes(page: Page) -> None:
     page.eventually(lambda: not page.find("#help").is_displayed())
 
 
-@pytest.mark.parametrize("state", ["/devices", "/pods", "/node/node-a", "/pod/default/train"])
+@pytest.mark.parametrize(
+    "state",
+    ["/devices", "/pods", "/node/node-a", "/pod/default/train", "/doctor", "/grants", "/usage/pods", "/simulate"],
+)
 def test_all_that_takes_the_focus_has_a_name(page: Page, state: str) -> None:
     """A screen reader has something to say of each."""
     page.open(PICTURE, f"#{state}")
@@ -166,13 +170,36 @@ def test_texts_of_tenants_are_shown_and_do_nothing(page: Page, told: Told) -> No
         a_node(HOSTILE, a_device(HOSTILE, 0, share, model=HOSTILE)), waiting=(waiting,), problems=[HOSTILE]
     )
 
-    for state in ("/devices", "/pods", "/pod/default/large"):
+    told.checks = [{"name": HOSTILE, "health": HOSTILE, "found": HOSTILE, "fix": HOSTILE}]
+    told.grants = [a_comparison(HOSTILE, HOSTILE, HOSTILE, namespace=HOSTILE, container=HOSTILE)]
+    told.usages["pods", ""] = [
+        {"namespace": HOSTILE, "pod": HOSTILE, "model": HOSTILE, "heldHours": 1.0, "usedHours": None}
+    ]
+
+    for state in ("/devices", "/pods", "/pod/default/large", "/doctor", "/grants", "/usage/pods"):
         page.open(picture, f"#{state}")
         page.eventually(lambda: "Asking" not in page.text("#view") and '<img src=x onerror="' in page.text("#view"))
 
         assert [] == page.all("img, script:not([src])")
         assert "owned" not in page.driver.title
         assert "\N{REPLACEMENT CHARACTER}red\N{REPLACEMENT CHARACTER}" in page.text("body")
+
+
+def test_a_schedulers_answer_about_a_manifest_is_text(page: Page, told: Told) -> None:
+    """What it quotes of others does nothing."""
+    words = {"headline": HOSTILE, "summary": HOSTILE, "added": [HOSTILE], "node": HOSTILE}
+    given = {"container": HOSTILE, "device": HOSTILE, "model": HOSTILE, "migProfile": HOSTILE, "index": 0}
+    place = {"node": HOSTILE, "count": 1}
+    told.reports = [
+        a_report(HOSTILE, **words, gets=[{**given, "memoryMib": 1, "corePercent": 1}], places=[place], notes=[HOSTILE])
+    ]
+    page.open(PICTURE, "#/simulate")
+    page.find("[name='manifest']").send_keys("kind: Pod")
+    page.find(".simulate button").click()
+
+    page.eventually(lambda: 8 <= page.text("#view").count("\N{REPLACEMENT CHARACTER}red\N{REPLACEMENT CHARACTER}"))
+    assert [] == page.all("img, script:not([src])")
+    assert "owned" not in page.driver.title
 
 
 def test_scripts_that_are_not_the_pages_own_do_not_run(page: Page) -> None:

@@ -155,10 +155,10 @@ def test_the_box_beside_a_small_bar_has_what_the_bar_has_no_space_for(page: Page
 
     page.press("/", "\ue015")  # into the search, and down into the devices
 
-    assert "team-a/train 2 000 of 3 000 MiB 25 %" in page.text("#tip").replace("\n", " ")
+    assert "team-a/train 2.0 of 2.9 GiB 25 %" in page.text("#tip").replace("\n", " ")
 
 
-@pytest.mark.parametrize(("limit_mib", "words"), [(3000, ""), (None, ""), (4000, "limit 4 000 MiB"), (0, "no limit")])
+@pytest.mark.parametrize(("limit_mib", "words"), [(3000, ""), (None, ""), (4000, "limit 3.9 GiB"), (0, "no limit")])
 def test_a_limit_that_is_not_the_grant_stands_out(page: Page, limit_mib: int | None, words: str) -> None:
     """The container may use something else than it was granted."""
     share = a_share("train", limitMemoryMib=limit_mib)

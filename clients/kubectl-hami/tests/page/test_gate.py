@@ -3,6 +3,7 @@ The page's server answers the person who started it, and nobody else.
 """
 
 import http.client
+from collections.abc import Mapping
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -10,7 +11,15 @@ import pytest
 from .page import Told
 from .pictures import a_device, a_node, a_picture
 
-PATHS = ("/", "/static/js/main.js", "/api/picture", "/api/pods/default/train")
+PATHS = (
+    "/",
+    "/static/js/main.js",
+    "/api/picture",
+    "/api/pods/default/train",
+    "/api/doctor",
+    "/api/grants",
+    "/api/usage/pods",
+)
 
 
 class Client:
@@ -23,8 +32,17 @@ class Client:
 
     def get(self, path: str, method: str = "GET", **headers: str) -> http.client.HTTPResponse:
         """Return the answer, read."""
+        return self._answer(method, path, None, headers)
+
+    def post(self, path: str, body: bytes, **headers: str) -> http.client.HTTPResponse:
+        """Return the answer to what is sent, read."""
+        return self._answer("POST", path, body, headers)
+
+    def _answer(
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> http.client.HTTPResponse:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
-        connection.request(method, path, headers={"Host": f"127.0.0.1:{self.port}", **headers})
+        connection.request(method, path, body, {"Host": f"127.0.0.1:{self.port}", **headers})
         answer = connection.getresponse()
         answer.text = answer.read().decode()  # type: ignore[attr-defined]
         connection.close()
@@ -53,7 +71,7 @@ def test_the_address_gives_the_browser_a_cookie_and_hides_the_token(client: Clie
 
 @pytest.mark.parametrize("path", PATHS)
 def test_who_has_the_cookie_is_answered(client: Client, path: str) -> None:
-    """The page, its files and both questions."""
+    """The page, its files and the questions."""
     assert 200 == client.get(path, Cookie=client.cookie).status
 
 
@@ -93,10 +111,44 @@ def test_a_site_that_gives_its_name_to_loopback_is_refused(client: Client, host:
     assert 421 == answer.status
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
-def test_nothing_can_be_sent(client: Client, method: str) -> None:
-    """The server knows one method."""
+@pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE", "OPTIONS"])
+def test_nothing_can_be_changed(client: Client, method: str) -> None:
+    """The server knows two methods, and both ask."""
     assert 501 == client.get("/api/picture", method, Cookie=client.cookie).status
+
+
+def test_a_manifest_can_be_sent_to_one_question(client: Client, told: Told) -> None:
+    """What the Pods in it would get; nowhere else is a body read."""
+    told.reports = [{"pod": "default/new"}]
+    headers = {"Cookie": client.cookie, "Origin": f"http://127.0.0.1:{client.port}"}
+
+    answer = client.post("/api/simulate?namespace=a&node=1x1+T4%3A16384", b"kind: Pod", **headers)
+
+    assert (200, '{"reports": [{"pod": "default/new"}]}') == (answer.status, answer.text)  # type: ignore[attr-defined]
+    assert [("kind: Pod", "a", ["1x1 T4:16384"])] == told.sent
+    assert 404 == client.post("/api/picture", b"x", **headers).status
+
+
+@pytest.mark.parametrize(
+    "origin", ["", "null", "http://127.0.0.1:1", "http://evil.example", "https://127.0.0.1:{port}", "127.0.0.1:{port}"]
+)
+def test_a_manifest_of_another_page_is_refused(client: Client, told: Told, origin: str) -> None:
+    """A page on another port of this host is of the same site, so its requests have the cookie."""
+    headers = {"Cookie": client.cookie, **({"Origin": origin.format(port=client.port)} if origin else {})}
+
+    answer = client.post("/api/simulate", b"kind: Pod", **headers)
+
+    assert (403, []) == (answer.status, told.sent)
+
+
+@pytest.mark.parametrize("length", ["1048577", "x", ""])
+def test_a_manifest_without_an_end_is_refused(client: Client, told: Told, length: str) -> None:
+    """No body is read that is longer than any manifest, or of unknown length."""
+    headers = {"Origin": f"http://localhost:{client.port}", "Cookie": client.cookie, "Content-Length": length}
+
+    answer = client.post("/api/simulate", b"", **headers)
+
+    assert (413, "close", []) == (answer.status, answer.getheader("Connection"), told.sent)
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ def test_page_of_a_running_pod_has_its_shares_and_its_use_over_time(page: Page) 
 
     row = page.eventually(lambda: page.texts('[aria-label="shares"] tbody td'))
 
-    assert ["main", "node-a", "0 · NVIDIA A100-SXM4-40GB", "12 000", "2 000", "", "25 %", "12 %", ""] == row
+    assert ["main", "node-a", "0 · NVIDIA A100-SXM4-40GB", "11.7", "2.0", "", "25 %", "12 %", ""] == row
     page.eventually(lambda: "since this page was opened" in page.text('[aria-label="use over time"]'))
     assert ["memory, 2.0 GiB at the end, 11.7 GiB granted", "compute, 12 % at the end, 25 % granted"] == [
         plain(chart.accessible_name) for chart in page.all(".chart")

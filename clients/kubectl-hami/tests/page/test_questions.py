@@ -3,6 +3,7 @@ What the page asks, how often, and what it remembers.
 """
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -33,7 +34,7 @@ def clock() -> Clock:
 
 def asked(told: Told, clock: Clock, **more: Any) -> Questions:
     """Return questions that *told* answers."""
-    return Questions(told.read_picture, told.read_explanation, told.read_events, clock=clock, **more)
+    return Questions(told, clock=clock, **more)
 
 
 def a_pod_that_uses(*uses: tuple[int | None, float | None]) -> dict[str, Any]:
@@ -62,14 +63,16 @@ def test_several_windows_share_a_picture_until_it_is_old(told: Told, clock: Cloc
     assert "other" == json.loads(questions.picture())["cluster"]
 
 
-def test_a_cluster_that_takes_long_to_read_is_read_less_often(told: Told, clock: Clock) -> None:
+def test_a_cluster_that_takes_long_to_read_is_read_less_often(clock: Clock) -> None:
     """Reading takes a tenth of the time at most, and the browser is told when to ask again."""
 
-    def read_slowly() -> dict[str, Any]:
-        clock.now += 4
-        return told.picture
+    class Slow(Told):
+        def read_picture(self) -> Mapping[str, Any]:
+            clock.now += 4
+            return super().read_picture()
 
-    questions = Questions(read_slowly, told.read_explanation, told.read_events, clock=clock)
+    told = Slow()
+    questions = asked(told, clock)
     first = questions.picture()
     told.picture = a_picture(cluster="other")
     clock.now += 35.9

@@ -37,6 +37,10 @@ class Gate:
         """Return whether the header Host names this server, as no page of another site can."""
         return host in {f"{name}:{self.port}" for name in (LOOPBACK, "localhost")}
 
+    def knows_origin(self, origin: str) -> bool:
+        """Return whether the header Origin names this server. Another port of this host has the same cookies."""
+        return origin.startswith("http://") and self.knows_host(origin.removeprefix("http://"))
+
     def knows_token(self, token: str) -> bool:
         """Return whether *token* is the one of this server."""
         return hmac.compare_digest(token.encode(), self.token.encode())

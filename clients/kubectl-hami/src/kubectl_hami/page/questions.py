@@ -1,8 +1,8 @@
 """
 What the page asks of a cluster, and when.
 
-Owns the last picture, which several browser windows share, and the history that pictures leave behind. Nothing is asked
-while nobody looks. Neighbours: `server` calls this, the command `ui` gives it the functions that read.
+Owns the last answers, which several browser windows share, and the history that pictures leave behind. Nothing is asked
+while nobody looks. Neighbours: `server` calls this, the command `ui` has the `Cluster`.
 """
 
 import json
@@ -10,64 +10,128 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from hamicommon.errors import HamiError
 from kubectl_hami.page.history import History, Series, Use
 
 Json = Any
 REFRESH_SECONDS = 5.0
-"""How old a picture may be before it is read again."""
+"""How old an answer may be before it is read again."""
 REST_SHARE = 9
-"""After a picture, the pause until the next is this many times the seconds that reading it took."""
+"""After an answer, the pause until the next is this many times the seconds that reading it took."""
+
+
+class Cluster(Protocol):
+    """What the page reads, in JSON forms. Each method may raise HamiError with a sentence for people, and may block."""
+
+    def read_picture(self) -> Mapping[str, Json]:
+        """Return the picture."""
+
+    def read_explanation(self, namespace: str, name: str) -> Mapping[str, Json]:
+        """Return the scheduler's report about a Pod."""
+
+    def read_events(self, namespace: str, name: str) -> Sequence[Mapping[str, Json]]:
+        """Return the Events about a Pod, newest first, each with `at`, `type`, `reason`, `message` and `count`."""
+
+    def read_doctor(self) -> Mapping[str, Json]:
+        """Return `checks`, each with `name`, `health`, `found` and `fix`; and `problems`."""
+
+    def read_grants(self) -> Mapping[str, Json]:
+        """Return `grants`, each with `node`, `index`, `share`, `verdict` and `why`."""
+
+    def read_usage(self, of: str, span: str) -> Mapping[str, Json]:
+        """
+        Return `usage`, the device-hours of `namespaces`, `pods` or `models`; and `problems`.
+
+        span   such as `24h`; "" is since counting began
+        `spans` has those that can be asked.
+        """
+
+    def read_simulation(self, manifest: str, namespace: str, nodes: Sequence[str]) -> Mapping[str, Json]:
+        """
+        Return `reports`, the scheduler's about each Pod that *manifest* would create.
+
+        namespace   of Pods that name none; "" is that of the context
+        nodes       to imagine, such as `2x8 NVIDIA-L40S:49140`
+        """
+
+
+@dataclass(slots=True)
+class _Kept:
+    """An answer that several browser windows share."""
+
+    reading: threading.Lock = field(default_factory=threading.Lock)
+    """Held while it is read, which may take long."""
+    body: bytes = b""
+    due_at: float = -1e18
+    """When it is to be read again."""
 
 
 @dataclass(slots=True)
 class Questions:
-    """The questions of the page. Each function may raise HamiError with a sentence for people, and may block."""
+    """The questions of the page, and when their answers are read again."""
 
-    read_picture: Callable[[], Mapping[str, Json]]
-    """Returns the picture in its JSON form."""
-    read_explanation: Callable[[str, str], Mapping[str, Json]]
-    """Returns the scheduler's report about the Pod of a namespace and a name."""
-    read_events: Callable[[str, str], Sequence[Mapping[str, Json]]]
-    """Returns the Events about a Pod, newest first, each with `at`, `type`, `reason`, `message` and `count`."""
+    cluster: Cluster
     read_history: Callable[[str, str, float], Series] | None = None
     """Returns the use of a Pod over time; None if there is no other source than the pictures."""
     clock: Callable[[], float] = time.time
     refresh_seconds: float = REFRESH_SECONDS
-    _reading: threading.Lock = field(default_factory=threading.Lock)
-    """Held while a picture is read, which may take long."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    """Held while the history is read or changed."""
+    """Held while the history, or the list of answers, is read or changed."""
     _history: History = field(default_factory=History)
-    _picture: bytes = b""
-    _due_at: float = -1e18
-    """When the picture is to be read again."""
+    _answers: dict[str, _Kept] = field(default_factory=dict)
     _granted: dict[str, tuple[int, int]] = field(default_factory=dict)
     """MiB and percent, by Pod."""
 
     def picture(self) -> bytes:
-        """Return the picture as JSON, read again if it is due. Raises: HamiError."""
-        with self._reading:
+        """Return the picture as JSON. Raises: HamiError."""
+        return self._fresh("picture", self._read_picture)
+
+    def doctor(self) -> bytes:
+        """Return the checks as JSON. Raises: HamiError."""
+        return self._fresh("doctor", self.cluster.read_doctor)
+
+    def grants(self) -> bytes:
+        """Return what was promised and what is real, as JSON. Raises: HamiError."""
+        return self._fresh("grants", self.cluster.read_grants)
+
+    def usage(self, of: str, span: str) -> bytes:
+        """Return the device-hours as JSON. Raises: HamiError."""
+        return self._fresh(f"usage {of} {span}", lambda: self.cluster.read_usage(of, span))
+
+    def simulation(self, manifest: str, namespace: str, nodes: Sequence[str]) -> bytes:
+        """Return, as JSON, what new Pods would get. Raises: HamiError."""
+        return json.dumps(self.cluster.read_simulation(manifest, namespace, nodes)).encode()
+
+    def _fresh(self, name: str, read: Callable[[], Mapping[str, Json]]) -> bytes:
+        """Return the answer *name* as JSON, read again if it is due."""
+        with self._lock:
+            kept = self._answers.setdefault(name, _Kept())
+        with kept.reading:
             began = self.clock()
-            if began >= self._due_at:
-                found = self.read_picture()
+            if began >= kept.due_at:
+                found = read()
                 rest = max(self.refresh_seconds, REST_SHARE * (self.clock() - began))
-                self._keep(found, began)
-                self._picture = json.dumps({**found, "refreshSeconds": rest}).encode()
-                self._due_at = self.clock() + rest
-            return self._picture
+                kept.body = json.dumps({**found, "refreshSeconds": rest}).encode()
+                kept.due_at = self.clock() + rest
+            return kept.body
+
+    def _read_picture(self) -> Mapping[str, Json]:
+        began = self.clock()
+        found = self.cluster.read_picture()
+        self._keep(found, began)
+        return found
 
     def story(self, namespace: str, name: str) -> bytes:
         """Return, as JSON, what is known of one Pod: the report, the Events, the history, and what failed."""
         told: dict[str, Json] = {"explanation": None, "events": [], "history": None}
         try:
-            told["explanation"] = self.read_explanation(namespace, name)
+            told["explanation"] = self.cluster.read_explanation(namespace, name)
         except HamiError as error:
             told["explanationProblem"] = str(error)
         try:
-            told["events"] = self.read_events(namespace, name)
+            told["events"] = self.cluster.read_events(namespace, name)
         except HamiError as error:
             told["eventsProblem"] = str(error)
         try:

@@ -1,11 +1,15 @@
 """
-The web server of the page: loopback only, read only, one page and two questions.
+The web server of the page: loopback only, read only.
 
-    GET /?token=…           gives the browser a cookie
-    GET /                   the page
-    GET /static/…           its files
-    GET /api/picture        the cluster as one value (docs/page.md)
-    GET /api/pods/NS/NAME   one Pod's explanation, Events and history
+    GET /?token=…             gives the browser a cookie
+    GET /                     the page
+    GET /static/…             its files
+    GET /api/picture          the cluster as one value
+    GET /api/pods/NS/NAME     one Pod's explanation, Events and history
+    GET /api/doctor           the checks
+    GET /api/grants           what was promised and what is real
+    GET /api/usage/OF?span=   device-hours of `namespaces`, `pods` or `models`
+    POST /api/simulate        what the Pods of the manifest in the body would get; ?namespace= and ?node=
 
 Every answer forbids scripts, styles and connections other than this server's own, so that a text of a tenant does
 nothing even if the page should show it wrongly. Neighbours: `gate` decides who is answered, `questions` has the
@@ -15,8 +19,8 @@ answers.
 import hashlib
 import mimetypes
 import secrets
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
@@ -28,6 +32,7 @@ from kubectl_hami.page.gate import LOOPBACK, Gate
 from kubectl_hami.page.questions import Questions
 
 SOCKET_SECONDS = 30
+MANIFEST_LIMIT_BYTES = 1 << 20
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -84,8 +89,15 @@ class _Handler(BaseHTTPRequestHandler):
     sys_version = ""
 
     def do_GET(self) -> None:
-        """Answer one request."""
-        answer = self._answer()
+        """Answer one question."""
+        self._send(self._checked(self._known))
+
+    def do_POST(self) -> None:
+        """Answer a question about the text in the body, which changes nothing."""
+        # A body that was refused is still in the connection.
+        self._send(replace(self._checked(self._sent), headers={"Connection": "close"}))
+
+    def _send(self, answer: Answer) -> None:
         headers = {"Content-Type": answer.type, "Content-Length": str(len(answer.body)), **HEADERS}
         self.send_response(answer.status)
         for name, value in {**headers, **(answer.headers or {})}.items():
@@ -96,32 +108,54 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name in the standard library
         """Say nothing: the address of the page has the token."""
 
-    def _answer(self) -> Answer:
+    def _checked(self, answer: Callable[[str, Mapping[str, list[str]]], Answer]) -> Answer:
+        """Return what *answer* returns of path and query, if the gate lets the request in."""
         gate = self.server.gate
         parts = urlsplit(self.path)
+        query = parse_qs(parts.query)
         if not gate.knows_host(self.headers.get("Host", "")):
             return _text(HTTPStatus.MISDIRECTED_REQUEST, f"This server answers as {LOOPBACK}:{gate.port} only.\n")
-        given = parse_qs(parts.query).get("token", [""])[0]
-        if parts.path == "/" and gate.knows_token(given):
+        if parts.path == "/" and gate.knows_token(query.get("token", [""])[0]):
             # The browser keeps the part behind #, which says what to show.
             return Answer(HTTPStatus.SEE_OTHER, headers={"Location": "/", "Set-Cookie": gate.cookie})
         if not gate.knows_cookie(self.headers.get("Cookie", "")):
             return _text(HTTPStatus.FORBIDDEN, STRANGER)
-        return self._known(parts.path)
+        try:
+            return answer(parts.path, query)
+        except HamiError as error:
+            return _text(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}\n")
 
-    def _known(self, path: str) -> Answer:
+    def _known(self, path: str, query: Mapping[str, list[str]]) -> Answer:
         static = self.server.static.get(path)
         if static is not None:
             return static
-        try:
-            match path.split("/")[1:]:
-                case ["api", "picture"]:
-                    return self._fresh(self.server.questions.picture())
-                case ["api", "pods", namespace, name]:
-                    return _json(self.server.questions.story(unquote(namespace), unquote(name)))
-        except HamiError as error:
-            return _text(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}\n")
+        questions = self.server.questions
+        match path.split("/")[1:]:
+            case ["api", "picture"]:
+                return self._fresh(questions.picture())
+            case ["api", "doctor"]:
+                return _json(questions.doctor())
+            case ["api", "grants"]:
+                return _json(questions.grants())
+            case ["api", "usage", of]:
+                return _json(questions.usage(of, query.get("span", [""])[0]))
+            case ["api", "pods", namespace, name]:
+                return _json(questions.story(unquote(namespace), unquote(name)))
         return _text(HTTPStatus.NOT_FOUND, f"There is no {path} here.\n")
+
+    def _sent(self, path: str, query: Mapping[str, list[str]]) -> Answer:
+        length = self.headers.get("Content-Length", "")
+        size = int(length) if length.isdecimal() else MANIFEST_LIMIT_BYTES + 1
+        if path != "/api/simulate":
+            return _text(HTTPStatus.NOT_FOUND, f"Nothing can be sent to {path}.\n")
+        if not self.server.gate.knows_origin(self.headers.get("Origin", "")):
+            return _text(HTTPStatus.FORBIDDEN, STRANGER)
+        if size > MANIFEST_LIMIT_BYTES:
+            text = f"A manifest must be at most {MANIFEST_LIMIT_BYTES} bytes long, with Content-Length.\n"
+            return _text(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, text)
+        manifest = self.rfile.read(size).decode(errors="replace")
+        namespace = query.get("namespace", [""])[0]
+        return _json(self.server.questions.simulation(manifest, namespace, query.get("node", [])))
 
     def _fresh(self, body: bytes) -> Answer:
         """Return *body*, or nothing if the browser has it already."""

@@ -41,6 +41,12 @@ def does_fit(report: Shape) -> bool:
     return bool(report.get("placed"))
 
 
+def headline(report: Shape, *, asks_how_many: bool = False) -> str:
+    """Return in one line what the JSON shape *report* says; with *asks_how_many* it is the answer to `fits`."""
+    placed = report.get("placed")
+    return _headline(report) if placed is None else _count_headline(report, placed, asks_how_many=asks_how_many)
+
+
 def page(report: Shape, *, columns: int, is_coloured: bool, is_whole: bool = False, asks_how_many: bool = False) -> str:
     """
     Return the JSON shape *report* as text *columns* wide; with *is_whole* every Node has its row.
@@ -50,8 +56,7 @@ def page(report: Shape, *, columns: int, is_coloured: bool, is_whole: bool = Fal
     report, paint = cleaned(report), _paint if is_coloured else _leave
     colour = _BOLD + _VERDICTS.get(report["verdict"], "")
     placed = report.get("placed")
-    headline = _headline(report) if placed is None else _count_headline(report, placed, asks_how_many=asks_how_many)
-    head = [paint(line, colour) for line in _wrapped(headline, columns)]
+    head = [paint(line, colour) for line in _wrapped(headline(report, asks_how_many=asks_how_many), columns)]
     if report["verdict"] in {"refused", "unfinished"} or placed is not None:
         head += _wrapped(f"{_whose(report)}{report['summary']}", columns)
     blocks = ["\n".join(head)]

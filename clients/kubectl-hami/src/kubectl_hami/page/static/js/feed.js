@@ -1,4 +1,4 @@
-// Asks the server for the picture and for one Pod's story, again and again. The only module that uses the network.
+// Asks the server: for the picture again and again, and for answers that one view shows. The only module that uses the network.
 
 const HIDDEN_SECONDS = 60;
 
@@ -43,12 +43,15 @@ export function follow(show, fail) {
     return ask;
 }
 
-/** Return what the server knows of one Pod. Raises an Error whose message is a sentence. */
-export async function story(namespace, name) {
+/**
+ * Return the server's answer to a question.
+ *
+ * text   sent with it, if there is any
+ * Raises an Error whose message is a sentence.
+ */
+export async function ask(path, text = null) {
     try {
-        return await read(
-            await fetch(`api/pods/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`, { cache: "no-store" }),
-        );
+        return await read(await fetch(path, { cache: "no-store", ...(text === null ? {} : { method: "POST", body: text }) }));
     } catch (error) {
         throw new Error(sentence(error));
     }

@@ -1,7 +1,7 @@
 // Wires the page: the address says what is shown, the feed says of what, and the views draw it.
 
 import { element, fill } from "./dom.js";
-import { follow, story } from "./feed.js";
+import { ask, follow } from "./feed.js";
 import { startKeys } from "./keys.js";
 import { picture } from "./picture.js";
 import { format, parse } from "./route.js";
@@ -9,23 +9,47 @@ import { startTheme } from "./theme.js";
 import { startTip } from "./tip.js";
 import { clock } from "./units.js";
 import { ORDER_NAMES, showDevices } from "./views/devices.js";
+import { showDoctor } from "./views/doctor.js";
+import { showGrants } from "./views/grants.js";
 import { revealDevice, showNode } from "./views/node.js";
 import { showPod } from "./views/pod.js";
 import { showPods } from "./views/pods.js";
+import { showSimulation } from "./views/simulation.js";
 import { showSummary } from "./views/summary.js";
+import { showUsage } from "./views/usage.js";
 import { showWaiting } from "./views/waiting.js";
 
 const part = (id) => document.getElementById(id);
 const view = part("view");
 const search = part("search");
 const help = part("help");
-const SEARCHED = ["devices", "pods"];
-const STORY_SECONDS = 10;
+/** What draws each view: *parent*, what was seen, the state, and the answer to the view's question. */
+const VIEWS = {
+    devices: showDevices,
+    pods: showPods,
+    node: showNode,
+    pod: showPod,
+    doctor: showDoctor,
+    grants: showGrants,
+    usage: showUsage,
+    simulate: showSimulation,
+};
+/** The questions of the views that the picture does not answer. */
+const QUESTIONS = {
+    pod: ({ namespace, name }) => `api/pods/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`,
+    doctor: () => "api/doctor",
+    grants: () => "api/grants",
+    usage: ({ of, options }) => `api/usage/${encodeURIComponent(of)}?${new URLSearchParams({ span: options.since ?? "" })}`,
+};
+const SEARCHED = ["devices", "pods", "grants"];
+/** The views that have the Pods that wait beside them. */
+const BESIDE_WAITING = ["devices", "pods", "node", "pod"];
+const ANSWER_SECONDS = 10;
 const PROBLEMS_SHOWN = 5;
 
 let seen = null;
 let state = parse(location.hash);
-let told = { key: "", at: 0, story: null };
+let told = { path: "", at: 0, answer: null };
 let lastOverview = "#/devices";
 
 /** Draw what the address names. Called for each new picture, address and answer. */
@@ -33,32 +57,32 @@ function draw() {
     if (!seen) return;
     showSummary(part("summary"), seen);
     showWaiting(part("waiting"), seen);
-    document.title = [state.name ?? state.node ?? (state.view === "pods" ? "Pods" : "Devices"), seen.cluster]
-        .filter(Boolean)
-        .join(" · ");
+    document.title = [state.name ?? state.node ?? capital(state.view), seen.cluster].filter(Boolean).join(" · ");
     if (view.dataset.view !== state.view) fill(view);
     view.dataset.view = state.view;
-    keepingFocus(() => {
-        if (state.view === "devices") showDevices(view, seen, state);
-        else if (state.view === "pods") showPods(view, seen, state);
-        else if (state.view === "node") showNode(view, seen, state);
-        else drawPod();
-    });
+    keepingFocus(() => VIEWS[state.view](view, seen, state, answer()));
 }
 
-function drawPod() {
-    const key = `${state.namespace}/${state.name}`;
-    const isNew = told.key !== key;
-    showPod(view, seen, state, isNew ? null : told.story);
-    if (!isNew && Date.now() - told.at < STORY_SECONDS * 1000) return;
-    told = { key, at: Date.now(), story: isNew ? null : told.story };
-    story(state.namespace, state.name)
-        .catch((error) => ({ events: [], eventsProblem: error.message }))
-        .then((answer) => {
-            if (told.key !== key) return;
-            told.story = answer;
-            draw();
-        });
+function capital(word) {
+    return word[0].toUpperCase() + word.slice(1);
+}
+
+/** Return the last answer to the question of this view, null if there is none yet, and ask again if it is old. */
+function answer() {
+    const path = QUESTIONS[state.view]?.(state) ?? "";
+    if (path !== told.path) told = { path, at: 0, answer: null };
+    const seconds = told.answer?.refreshSeconds ?? ANSWER_SECONDS;
+    if (path && Date.now() - told.at >= seconds * 1000) {
+        told.at = Date.now();
+        ask(path)
+            .catch((error) => ({ problem: error.message }))
+            .then((found) => {
+                if (told.path !== path) return;
+                told.answer = found;
+                draw();
+            });
+    }
+    return told.answer;
 }
 
 /** Keep the focus on the element of the same name while a view is drawn again. */
@@ -88,6 +112,7 @@ function moved() {
     part("order").value = state.options.sort ?? "";
     part("size").value = state.options.size ?? "";
     part("controls").hidden = state.view !== "devices";
+    part("body").toggleAttribute("data-alone", !BESIDE_WAITING.includes(state.view));
     draw();
     const isOther = ["view", "node", "name", "namespace"].some((name) => before[name] !== state[name]);
     if (!isOther) return;

@@ -4,8 +4,19 @@
 //   #/node/NAME?device=UUID                    one node, one of its devices marked
 //   #/pods?q=is:waiting&sort=-used           all Pods
 //   #/pod/NAMESPACE/NAME                     one Pod
+//   #/doctor  #/grants  #/simulate           the answers of the commands
+//   #/usage/pods?since=7d                    device-hours of namespaces, pods or models
 
-const PARTS = { devices: [], pods: [], node: ["node"], pod: ["namespace", "name"] };
+const PARTS = {
+    devices: [],
+    pods: [],
+    node: ["node"],
+    pod: ["namespace", "name"],
+    doctor: [],
+    grants: [],
+    usage: ["of"],
+    simulate: [],
+};
 
 /** Return the state that a `location.hash` names: `view`, the view's own parts, and `options`. Unknown ones are the devices. */
 export function parse(hash) {

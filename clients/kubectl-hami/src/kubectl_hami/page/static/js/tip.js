@@ -1,7 +1,7 @@
 // Shows the details of the device under the pointer or with the focus, in one box beside it. Small bars have no names on them.
 
 import { element, fill } from "./dom.js";
-import { exact, isKnown, memoryOf, percent } from "./units.js";
+import { memoryOf, percent } from "./units.js";
 
 const SHARES_SHOWN = 12;
 const DISTANCE_PX = 8;
@@ -38,8 +38,7 @@ function details({ node, device }, owner) {
             "tr",
             { class: isMarked && "is-marked" },
             element("td", {}, element("small", {}, `${share.namespace}/`), share.pod),
-            element("td", { class: "number" }, isKnown(share.usedMemoryMib) ? exact(share.usedMemoryMib) : "–"),
-            element("td", { class: "number" }, `of ${exact(share.memoryMib)} MiB`),
+            element("td", { class: "number" }, memoryOf(share.usedMemoryMib, share.memoryMib)),
             element("td", { class: "number" }, share.corePercent ? percent(share.corePercent) : ""),
         );
     });

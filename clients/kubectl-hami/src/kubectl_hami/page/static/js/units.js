@@ -1,23 +1,32 @@
 // Writes amounts, times and counts the same way everywhere. Knows nothing of where they are shown.
 
-const TIB_FROM_GIB = 10_000;
+const WHOLE_FROM_GIB = 1000;
 
-/** Return *mib* with one digit after the point, in GiB or, where that is long, in TiB: "23.4 GiB". */
+/**
+ * Return *mib* in GiB without the unit, a dash where it is unknown: "23.4", "0.39", "1 277".
+ *
+ * The page writes every amount of memory in GiB. What it quotes, such as requests and the scheduler's sentences, keeps its words.
+ */
+export function gib(mib) {
+    if (!isKnown(mib)) return "–";
+    const amount = mib / 1024;
+    if (amount >= WHOLE_FROM_GIB) return thousands(Math.round(amount));
+    return amount > 0 && amount < 1 ? Math.max(0.01, amount).toFixed(2) : amount.toFixed(1);
+}
+
+/** Return "23.4 GiB". */
 export function memory(mib) {
-    const gib = mib / 1024;
-    return gib < TIB_FROM_GIB ? `${gib.toFixed(1)}\u00a0GiB` : `${(gib / 1024).toFixed(1)}\u00a0TiB`;
+    return isKnown(mib) ? `${gib(mib)}\u00a0GiB` : "–";
 }
 
 /** Return "12.0 of 40.0 GiB" for the memory of one device. */
 export function memoryOf(mib, wholeMib) {
-    return `${(mib / 1024).toFixed(1)} of ${memory(wholeMib)}`;
+    return `${gib(mib)} of ${memory(wholeMib)}`;
 }
 
-/** Return *mib* exactly, with thin spaces between thousands: "40 960". */
-export function exact(mib) {
-    return Math.round(mib)
-        .toString()
-        .replace(/\B(?=(\d{3})+$)/g, "\u2009");
+/** Return *number* with thin spaces between thousands: "40 960". */
+function thousands(number) {
+    return number.toString().replace(/\B(?=(\d{3})+$)/g, "\u2009");
 }
 
 /** Return "37 %", or a dash where *percent* is unknown. */

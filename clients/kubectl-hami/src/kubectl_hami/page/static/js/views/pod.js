@@ -12,9 +12,10 @@ import { table } from "./table.js";
 /**
  * Show the Pod that *state* names, in *parent*.
  *
- * story   what the server knows of this Pod alone; null until it has answered
+ * answer  what the server knows of this Pod alone; null until it has answered
  */
-export function showPod(parent, seen, state, story) {
+export function showPod(parent, seen, state, answer) {
+    const story = answer?.problem ? { events: [], eventsProblem: answer.problem } : answer;
     const pod = seen.pods.get(`${state.namespace}/${state.name}`);
     const waits = pod?.waits ?? "";
     sections(parent, [

@@ -3,7 +3,7 @@
 import { element, sections } from "../dom.js";
 import { deviceLink, format, podLink } from "../route.js";
 import { matchesPod, unknownWord, words } from "../search.js";
-import { count, exact, isKnown, percent, share } from "../units.js";
+import { count, gib, percent, share } from "../units.js";
 import { badge, useBar } from "./bar.js";
 import { table } from "./table.js";
 
@@ -70,13 +70,8 @@ function columns(owners, state, order) {
             pod.isWaiting ? waiting(pod) : element("a", { href: deviceLink(pod.node) }, pod.node),
         ),
         column("devices", "Devices", (pod) => (pod.isWaiting ? "" : pod.devices.length), true),
-        column("granted", "Granted MiB", (pod) => (pod.isWaiting ? "" : exact(pod.grantedMib)), true),
-        column(
-            "used",
-            "Used MiB",
-            (pod) => (isKnown(pod.usedMib) ? exact(pod.usedMib) : pod.isWaiting ? "" : "–"),
-            true,
-        ),
+        column("granted", "Granted GiB", (pod) => (pod.isWaiting ? "" : gib(pod.grantedMib)), true),
+        column("used", "Used GiB", (pod) => (pod.isWaiting ? "" : gib(pod.usedMib)), true),
         column("part", "Used", (pod) => (pod.isWaiting ? "" : useBar(pod, owners))),
         column(
             "cores",

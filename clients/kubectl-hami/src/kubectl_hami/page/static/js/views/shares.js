@@ -1,18 +1,14 @@
 // The columns that every table of shares has: granted, used, compute.
 
 import { element } from "../dom.js";
-import { exact, isKnown, percent } from "../units.js";
+import { gib, isKnown, memory, percent } from "../units.js";
 import { badge, useBar } from "./bar.js";
 
 /** Return the columns for rows that are shares. */
 export function shareColumns(owners) {
     return [
-        { name: "Granted MiB", isNumber: true, cell: (share) => exact(share.memoryMib) },
-        {
-            name: "Used MiB",
-            isNumber: true,
-            cell: (share) => (isKnown(share.usedMemoryMib) ? exact(share.usedMemoryMib) : "–"),
-        },
+        { name: "Granted GiB", isNumber: true, cell: (share) => gib(share.memoryMib) },
+        { name: "Used GiB", isNumber: true, cell: (share) => gib(share.usedMemoryMib) },
         {
             name: "Used",
             cell: (share) => useBar({ ...share, grantedMib: share.memoryMib, usedMib: share.usedMemoryMib }, owners),
@@ -26,5 +22,5 @@ export function shareColumns(owners) {
 /** A container whose real limit is not its grant needs somebody's attention; `kubectl hami grants` says more. */
 function otherLimit({ limitMemoryMib: limit, memoryMib: granted }) {
     if (!isKnown(limit) || limit === granted) return null;
-    return badge("bad", limit === 0 ? "no limit" : `limit ${exact(limit)} MiB`);
+    return badge("bad", limit === 0 ? "no limit" : `limit ${memory(limit)}`);
 }
