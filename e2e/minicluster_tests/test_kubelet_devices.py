@@ -6,7 +6,7 @@ from pathlib import Path
 from minicluster_tests.kubelet_peers import NODE, RESOURCE, Cluster, a_cluster, a_container, a_pod, processes
 from testbed.waiting import eventually
 
-GRACE_SECONDS = 10
+GRACE_SECONDS = 20
 """Of a container that ends no sooner. A busy machine takes some of it until the next Pod is there."""
 
 
