@@ -32,6 +32,8 @@ CONTROLLERS = ("cpu", "io", "memory", "pids", "misc")
 """The controllers of a stand-in for cgroup version 2, beside dmem."""
 FIRST_DRIVER_WITH_LIMITS = "615.43.02"
 """The version of a driver that holds limits on memory: nvmlDeviceSetMemoryLimits_v1 works from r615 on."""
+FIRST_DRIVER_WITH_MPS = FIRST_DRIVER_WITH_LIMITS
+"""The version of a driver whose MPS has protocol 3, from r615 on."""
 
 
 @dataclass(frozen=True)
@@ -226,6 +228,10 @@ class FakeDriver:
     def count_misc_as_there(self) -> None:
         """Let the driver work as if the kernel had the controller misc, which that of user-mode Linux lacks."""
         self._set("driver", kernel_has_misc=())
+
+    def let_mps_survive_kills(self) -> None:
+        """Let a client of MPS that is killed at work harm no other. NVIDIA has announced this for r625."""
+        self._set("driver", mps_survives_kills=())
 
     def set(self, uuid: str, **readings: int | None) -> None:
         """Let sensors and counters of a GPU read a number; None is the ordinary one. The README has their names."""

@@ -14,6 +14,7 @@ import json
 import pynvml as n
 from mig_session import *
 from limits_session import *
+from mps_session import *
 gpu = n.nvmlDeviceGetHandleByIndex
 for line in sys.stdin:
     try:
@@ -28,9 +29,8 @@ class Process:
     """
     Evaluates expressions until it is killed.
 
-    `n` is pynvml, `gpu(index)` a handle, `Cuda()` the CUDA driver, and mig_session.py and limits_session.py have words
-    for MIG and for limits. An NVML
-    error is `{"error": number}`.
+    `n` is pynvml, `gpu(index)` a handle, `Cuda()` the CUDA driver, and mig_session.py, limits_session.py and
+    mps_session.py have words for MIG, for limits and for MPS. An NVML error is `{"error": number}`.
     """
 
     def __init__(self, container: Container, **environment: str) -> None:

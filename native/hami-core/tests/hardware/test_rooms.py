@@ -6,7 +6,7 @@ import re
 
 from containers import HERE
 
-ORDER = [{"exports"}, {"driver"}, {"hardware"}, {"time"}, {"nvml", "cuda"}]
+ORDER = [{"exports"}, {"driver"}, {"hardware"}, {"time"}, {"nvml", "cuda", "mps"}]
 """From the bottom, as its README lists them."""
 
 

@@ -14,21 +14,38 @@
 
 /* Round robin */
 
-static const struct round_robin_rule rule = {2 * MS, MS / 10};
+static const struct round_robin_rule rule = {2 * MS, MS / 10, 100};
 
-/* Run until `limit_ns`, and add up what each of three contexts gets. */
-static void run_slices(struct round_robin *order, uint64_t *left_ns, uint64_t limit_ns, uint64_t *got_ns)
+/* Run contexts until `limit_ns`, and add up what each of them gets. */
+static void run_all(struct round_robin *order, struct round_robin_work *work, int count, uint64_t limit_ns, uint64_t *got_ns)
 {
     struct stretch stretch;
 
-    while (round_robin_next(order, &rule, left_ns, 3, limit_ns, &stretch)) {
+    while (round_robin_next(order, &rule, work, count, limit_ns, &stretch)) {
         uint64_t length = stretch.to_ns - stretch.from_ns;
+        unsigned int taken = 0;
 
-        CHECK(length > 0 && length <= left_ns[stretch.context]);
-        left_ns[stretch.context] -= length;
-        got_ns[stretch.context] += length;
+        for (int index = 0; index < stretch.count; index++) {
+            struct round_robin_work *one = &work[stretch.contexts[index]];
+
+            CHECK(length > 0 && length <= one->left_ns);
+            one->left_ns -= length;
+            taken += one->multiprocessors;
+            got_ns[stretch.contexts[index]] += length;
+        }
+        CHECK(taken ? taken <= rule.multiprocessors : stretch.count == 1);
     }
     CHECK(order->at_ns >= limit_ns);
+}
+
+/* The same for three ordinary contexts. */
+static void run_slices(struct round_robin *order, uint64_t *left_ns, uint64_t limit_ns, uint64_t *got_ns)
+{
+    struct round_robin_work work[] = {{left_ns[0], 0}, {left_ns[1], 0}, {left_ns[2], 0}};
+
+    run_all(order, work, 3, limit_ns, got_ns);
+    for (int context = 0; context < 3; context++)
+        left_ns[context] = work[context].left_ns;
 }
 
 static void test_slices_share_equally_at_the_price_of_interruptions(void)
@@ -82,6 +99,57 @@ static void test_asking_often_changes_nothing(void)
         run_slices(&two, often, now, other);
     run_slices(&two, often, 50 * MS, other);
     CHECK(memcmp(got, other, sizeof(got)) == 0);
+}
+
+static void test_clients_run_side_by_side_up_to_their_multiprocessors(void)
+{
+    struct round_robin_work fitting[] = {{SECOND, 50}, {SECOND, 30}, {SECOND, 20}};
+    struct round_robin_work crowded[] = {{SECOND, 50}, {SECOND, 50}, {SECOND, 50}};
+    uint64_t got[3] = {0}, other[3] = {0};
+    struct round_robin one = {0}, two = {0};
+
+    run_all(&one, fitting, 3, 60 * MS, got);
+    run_all(&two, crowded, 3, 60 * MS, other);
+    for (int context = 0; context < 3; context++) {
+        CHECK_EQUAL(60 * MS, got[context]);
+        CHECK_EQUAL(40 * MS, other[context]);
+    }
+}
+
+static void test_clients_that_need_everything_take_turns_at_no_cost(void)
+{
+    struct round_robin_work work[] = {{SECOND, 100}, {SECOND, 100}, {SECOND, 100}};
+    struct round_robin order = {0};
+    uint64_t got[3] = {0};
+
+    run_all(&order, work, 3, 60 * MS, got);
+    for (int context = 0; context < 3; context++)
+        CHECK_EQUAL(20 * MS, got[context]);
+}
+
+static void test_clients_together_have_the_slice_of_one_ordinary_context(void)
+{
+    struct round_robin_work work[] = {{SECOND, 0}, {SECOND, 100}, {SECOND, 100}, {SECOND, 0}};
+    struct round_robin order = {0};
+    uint64_t got[4] = {0};
+
+    run_all(&order, work, 4, 126 * MS, got);
+    CHECK_EQUAL(40 * MS, got[0]);
+    CHECK_EQUAL(40 * MS, got[1] + got[2]);
+    CHECK_EQUAL(20 * MS, got[1]);
+    CHECK_EQUAL(40 * MS, got[3]);
+}
+
+static void test_client_that_is_done_leaves_the_rest_of_the_slice_to_the_others(void)
+{
+    struct round_robin_work work[] = {{MS / 2, 100}, {SECOND, 100}, {SECOND, 0}};
+    struct round_robin order = {.slice_end_ns = 2 * MS};
+    uint64_t got[3] = {0};
+
+    run_all(&order, work, 3, 2 * MS + MS / 10 + 5, got);
+    CHECK_EQUAL(MS / 2, got[0]);
+    CHECK_EQUAL(3 * MS / 2, got[1]);
+    CHECK_EQUAL(5, got[2]);
 }
 
 /* Profiles: the plain version counts the used part of every instant. */
@@ -185,6 +253,10 @@ int main(void)
     test_one_that_is_done_makes_room_at_once();
     test_newcomer_waits_for_the_end_of_a_slice();
     test_asking_often_changes_nothing();
+    test_clients_run_side_by_side_up_to_their_multiprocessors();
+    test_clients_that_need_everything_take_turns_at_no_cost();
+    test_clients_together_have_the_slice_of_one_ordinary_context();
+    test_client_that_is_done_leaves_the_rest_of_the_slice_to_the_others();
     test_work_gets_the_first_place_it_fits_in();
     test_work_in_a_row_takes_no_memory();
     test_history_is_exact_at_milliseconds();

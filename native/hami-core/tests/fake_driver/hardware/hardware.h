@@ -24,6 +24,9 @@ enum { HW_CONFIGURED_MAX = 16, HW_INSTANCES_MAX = 64, HW_DEVICES_MAX = HW_CONFIG
 
 enum { HW_PROCESSES_MAX = 1024 };
 
+/* Of each device, as of an A100. */
+enum { HW_MULTIPROCESSORS = 108 };
+
 #define HW_MIB ((uint64_t)1 << 20)
 #define HW_GRANULE_BYTES (2 * HW_MIB)
 #define HW_UNIT_BYTES ((uint64_t)512)

@@ -5,6 +5,8 @@
 
 #include "driver/conditions.h"
 
+static uint64_t self_bytes[HW_DEVICES_MAX]; /* set by hw_limit_self() */
+
 /* The values of NVreg_RegistryDwords="RmMemacctMode=N", which only lowers what the kernel has. Source: driver-shares.md 1, D. */
 enum { MODE_MISC = 1, MODE_DMEM = 2, MODE_AUTO = 3 };
 
@@ -206,6 +208,16 @@ static uint64_t own_limit(int device, uint64_t *used_bytes)
     return limit->hard_bytes;
 }
 
+void hw_limit_self(int device, uint64_t bytes)
+{
+    self_bytes[device] = bytes;
+}
+
+static uint64_t charged_to_self(int device)
+{
+    return hw_known_process() ? hw_charged(hw_position(hw_known_process()), device) : 0;
+}
+
 void hw_memory_seen(int device, uint64_t *total_bytes, uint64_t *used_bytes)
 {
     uint64_t limit_bytes, charged_bytes, device_free, own_free;
@@ -220,6 +232,12 @@ void hw_memory_seen(int device, uint64_t *total_bytes, uint64_t *used_bytes)
         own_free = limit_bytes > charged_bytes ? limit_bytes - charged_bytes : 0;
         *total_bytes = limit_bytes;
         *used_bytes = *total_bytes - (own_free < device_free ? own_free : device_free);
+    }
+    if (self_bytes[device]) {
+        charged_bytes = charged_to_self(device);
+        own_free = self_bytes[device] > charged_bytes ? self_bytes[device] - charged_bytes : 0;
+        if (*total_bytes - *used_bytes > own_free)
+            *used_bytes = *total_bytes - own_free;
     }
     hw_unlock();
 }
@@ -241,6 +259,8 @@ static bool is_within(const struct hw_process *process, int device, uint64_t mor
 
 bool hw_limit_allows(const struct hw_process *process, int device, uint64_t more_bytes)
 {
+    if (self_bytes[device] && process == hw_known_process() && charged_to_self(device) + more_bytes > self_bytes[device])
+        return false;
     if (is_within(process, device, more_bytes))
         return true;
     hw_reap_dead();

@@ -44,4 +44,7 @@ enum hw_limit_result hw_limit_get(int device, const char *path, struct hw_limit_
  */
 void hw_memory_seen(int device, uint64_t *total_bytes, uint64_t *used_bytes);
 
+/* Limit what this process itself takes of a device, as MPS does. What it sees as free is less, the total is not. 0 is no limit. */
+void hw_limit_self(int device, uint64_t bytes);
+
 #endif

@@ -35,6 +35,8 @@ struct context {
     uint64_t reached_at, promised_at;
     uint64_t closed_ns;
     uint64_t slices_begun;
+    struct schedule_client client;
+    bool was_killed_at_work;
 };
 
 struct device {
@@ -80,7 +82,8 @@ static void open_schedule(void)
 {
     const char *folder = variable("FAKE_DRIVER_DIR"), *mps = variable("FAKE_DRIVER_MPS");
 
-    rule = (struct round_robin_rule){setting_us("FAKE_DRIVER_QUANTUM_US", 2000), setting_us("FAKE_DRIVER_SWITCH_US", 100)};
+    rule = (struct round_robin_rule){setting_us("FAKE_DRIVER_QUANTUM_US", 2000), setting_us("FAKE_DRIVER_SWITCH_US", 100),
+                                     HW_MULTIPROCESSORS};
     if (!rule.quantum_ns)
         rule.quantum_ns = 1;
     is_concurrent = mps && strcmp(mps, "1") == 0;
@@ -142,45 +145,56 @@ static void close_context(int context, uint64_t now)
     schedule->contexts[context].is_open = false;
 }
 
-/* Drop the work of dead processes. */
-static void bury(int index, uint64_t now)
+static bool has_work(const struct context *context, int device)
 {
-    struct device *device = &schedule->devices[index];
+    return is_on(context, device) && context->promised_at > context->reached_at;
+}
 
-    if (now < device->looked_ns + LIVENESS_NS)
-        return;
-    device->looked_ns = now;
-    for (int number = 0; number < device->contexts_end; number++) {
-        const struct context *context = &schedule->contexts[number];
+/* Drop the work of dead processes: of clients of MPS, or of others. */
+static void bury(int index, uint64_t now, bool are_clients)
+{
+    for (int number = 0; number < schedule->devices[index].contexts_end; number++) {
+        struct context *context = &schedule->contexts[number];
 
-        if (is_on(context, index) && context->promised_at > context->reached_at && is_dead(number))
-            close_context(number, now);
+        if (!has_work(context, index) || (context->client.number > 0) != are_clients || !is_dead(number))
+            continue;
+        context->was_killed_at_work = true;
+        close_context(number, now);
     }
 }
 
 /* Collect the work of every context of a device. Returns how many there may be. */
-static int work_left(int device, uint64_t *left_ns)
+static int work_left(int device, struct round_robin_work *work)
 {
     int count = schedule->devices[device].contexts_end;
 
     for (int index = 0; index < count; index++) {
         const struct context *context = &schedule->contexts[index];
 
-        left_ns[index] = is_on(context, device) ? context->promised_at - context->reached_at : 0;
+        work[index] = (struct round_robin_work){0};
+        if (has_work(context, device))
+            work[index] = (struct round_robin_work){context->promised_at - context->reached_at, context->client.multiprocessors};
     }
     return count;
+}
+
+static void subtract(struct round_robin_work *work, const struct stretch *stretch)
+{
+    for (int index = 0; index < stretch->count; index++)
+        work[stretch->contexts[index]].left_ns -= stretch->to_ns - stretch->from_ns;
 }
 
 static void advance_in_slices(int index, uint64_t now)
 {
     struct device *device = &schedule->devices[index];
-    uint64_t left_ns[SCHEDULE_CONTEXTS_MAX];
-    int count = work_left(index, left_ns);
+    struct round_robin_work work[SCHEDULE_CONTEXTS_MAX];
+    int count = work_left(index, work);
     struct stretch stretch;
 
-    while (round_robin_next(&device->order, &rule, left_ns, count, now, &stretch)) {
-        left_ns[stretch.context] -= stretch.to_ns - stretch.from_ns;
-        run(stretch.context, stretch.from_ns, stretch.to_ns);
+    while (round_robin_next(&device->order, &rule, work, count, now, &stretch)) {
+        subtract(work, &stretch);
+        for (int runner = 0; runner < stretch.count; runner++)
+            run(stretch.contexts[runner], stretch.from_ns, stretch.to_ns);
         history_add(&schedule->devices_past[index], stretch.from_ns, stretch.to_ns);
     }
 }
@@ -188,11 +202,12 @@ static void advance_in_slices(int index, uint64_t now)
 static void advance_all_at_once(int index, uint64_t now)
 {
     struct device *device = &schedule->devices[index];
-    uint64_t left_ns[SCHEDULE_CONTEXTS_MAX], from = device->order.at_ns, longest = 0;
-    int count = work_left(index, left_ns);
+    struct round_robin_work work[SCHEDULE_CONTEXTS_MAX];
+    uint64_t from = device->order.at_ns, longest = 0;
+    int count = work_left(index, work);
 
     for (int context = 0; context < count; context++) {
-        uint64_t length = left_ns[context] < now - from ? left_ns[context] : now - from;
+        uint64_t length = work[context].left_ns < now - from ? work[context].left_ns : now - from;
 
         if (length)
             run(context, from, from + length);
@@ -206,15 +221,23 @@ static void advance_all_at_once(int index, uint64_t now)
 uint64_t schedule_lock(int index)
 {
     struct device *device = &schedule->devices[index];
+    bool looks;
     uint64_t now;
 
     shared_lock_take(&file, &device->lock);
     now = hw_now_ns();
-    bury(index, now);
+    looks = now >= device->looked_ns + LIVENESS_NS;
+    if (looks) {
+        device->looked_ns = now;
+        bury(index, now, false);
+    }
     if (now > device->order.at_ns && is_concurrent)
         advance_all_at_once(index, now);
     else if (now > device->order.at_ns)
         advance_in_slices(index, now);
+    /* Only a client that still has work now was surely killed at work. */
+    if (looks)
+        bury(index, now, true);
     return now;
 }
 
@@ -247,7 +270,7 @@ static int find_free(int device)
     return best;
 }
 
-static void begin_context(int index, int device)
+static void begin_context(int index, int device, struct schedule_client client)
 {
     struct context *context = &schedule->contexts[index];
 
@@ -257,6 +280,8 @@ static void begin_context(int index, int device)
     context->slices_begun = context->reached_at = context->promised_at = 0;
     context->pid = getpid();
     context->process = this_process;
+    context->client = client;
+    context->was_killed_at_work = false;
     context->is_open = true;
     context->device = device + 1;
     is_mine[index] = true;
@@ -264,14 +289,14 @@ static void begin_context(int index, int device)
         schedule->devices[device].contexts_end = index + 1;
 }
 
-int schedule_context_open(int device)
+int schedule_context_open(int device, struct schedule_client client)
 {
     int index;
 
     shared_lock_take(&file, &schedule->births);
     index = find_free(device);
     if (index >= 0 && shared_file_claim(&file, index))
-        begin_context(index, device);
+        begin_context(index, device, client);
     else
         index = -1;
     shared_lock_give(&schedule->births);
@@ -328,27 +353,52 @@ uint64_t schedule_when_ns(int index, uint64_t at)
     return when;
 }
 
+static bool does_run(const struct stretch *stretch, int context)
+{
+    for (int index = 0; index < stretch->count; index++)
+        if (stretch->contexts[index] == context)
+            return true;
+    return false;
+}
+
 uint64_t schedule_expect_ns(int index, uint64_t at)
 {
     const struct context *context = &schedule->contexts[index];
     int device = device_of(index);
     struct round_robin order = schedule->devices[device].order;
-    uint64_t left_ns[SCHEDULE_CONTEXTS_MAX], wanted = at - context->reached_at;
-    int count = work_left(device, left_ns);
+    struct round_robin_work work[SCHEDULE_CONTEXTS_MAX];
+    uint64_t wanted = at - context->reached_at;
+    int count = work_left(device, work);
     struct stretch stretch;
 
     if (is_concurrent)
         return order.at_ns + wanted;
-    for (int ahead = 0; ahead < STRETCHES_AHEAD && round_robin_next(&order, &rule, left_ns, count, UINT64_MAX, &stretch); ahead++) {
+    for (int ahead = 0; ahead < STRETCHES_AHEAD && round_robin_next(&order, &rule, work, count, UINT64_MAX, &stretch); ahead++) {
         uint64_t length = stretch.to_ns - stretch.from_ns;
+        bool runs = does_run(&stretch, index);
 
-        left_ns[stretch.context] -= length;
-        if (stretch.context == index && length >= wanted)
+        subtract(work, &stretch);
+        if (runs && length >= wanted)
             return stretch.from_ns + wanted;
-        if (stretch.context == index)
+        if (runs)
             wanted -= length;
     }
     return order.at_ns + wanted;
+}
+
+bool schedule_client_has_work(int device, uint64_t client, bool or_had)
+{
+    bool is_any = false;
+
+    schedule_lock(device);
+    for (int index = 0; index < schedule->devices[device].contexts_end; index++) {
+        const struct context *context = &schedule->contexts[index];
+
+        if (is_on(context, device) && context->client.number == client)
+            is_any |= has_work(context, device) || (or_had && context->was_killed_at_work);
+    }
+    schedule_unlock(device);
+    return is_any;
 }
 
 /* The past */

@@ -3,7 +3,8 @@
  *
  * Owns the file `schedule` in FAKE_DRIVER_DIR, which all processes of the node share, and the order of contexts. A device runs one
  * context at a time. While several have work, they run in a round robin with slices of FAKE_DRIVER_QUANTUM_US (2000). The device
- * needs FAKE_DRIVER_SWITCH_US (100) to interrupt a context that is not done; one that is done costs nothing. With FAKE_DRIVER_MPS=1
+ * needs FAKE_DRIVER_SWITCH_US (100) to interrupt a context that is not done; one that is done costs nothing. Clients of MPS run side by
+ * side as far as their multiprocessors allow (round_robin.h). With FAKE_DRIVER_MPS=1
  * all contexts run at the same time, each as if it were alone.
  *
  * Knows nothing of kernels and streams. A context has its own clock, which advances only while the device runs it. The folder `cuda`
@@ -36,8 +37,17 @@ bool schedule_open(void);
 uint64_t schedule_lock(int device);
 void schedule_unlock(int device);
 
-/* Open a context without work; -1 if there are too many. Closing drops its unfinished work. The caller holds the lock. */
-int schedule_context_open(int device);
+/* A client of MPS. */
+struct schedule_client {
+    uint64_t number; /* distinguishes clients; 0: not a client */
+    unsigned int multiprocessors;
+};
+
+/*
+ * Open a context without work, of a client of MPS or not; -1 if there are too many. Closing drops its unfinished work. The caller
+ * holds the lock.
+ */
+int schedule_context_open(int device, struct schedule_client client);
 void schedule_context_close(int context);
 
 /* The caller of the following functions holds the lock of the context's device. */
@@ -56,6 +66,9 @@ uint64_t schedule_when_ns(int context, uint64_t at);
 
 /* Return when the context will reach a time, or an earlier time at which to ask again; later than now. */
 uint64_t schedule_expect_ns(int context, uint64_t at);
+
+/* Whether a client has work on a device, or with `or_had` was killed while it had some. Takes the lock itself. */
+bool schedule_client_has_work(int device, uint64_t client, bool or_had);
 
 /* The following functions take the lock themselves. They are exact for whole milliseconds of about the last two minutes. */
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "cuda/device/mps.h"
 #include "cuda/fake.h"
 #include "hardware/faults.h"
 
@@ -56,6 +57,18 @@ static void come_back_late(void)
         nanosleep(&(struct timespec){(time_t)(ms / 1000), (long)(ms % 1000) * 1000000L}, NULL);
 }
 
+/* Take what a context needs of a device. */
+static CUresult take(int physical)
+{
+    CUresult result = fake_mps_open(hw_device(physical)->uuid);
+
+    if (result == CUDA_SUCCESS && !hw_context_take(physical)) {
+        fake_mps_close(hw_device(physical)->uuid);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return result;
+}
+
 static CUresult retain(CUcontext context)
 {
     CUresult result = CUDA_SUCCESS;
@@ -63,9 +76,9 @@ static CUresult retain(CUcontext context)
 
     pthread_mutex_lock(&mutex);
     is_first = context->references == 0;
-    if (is_first && !hw_context_take(context->physical))
-        result = CUDA_ERROR_OUT_OF_MEMORY;
-    else
+    if (is_first)
+        result = take(context->physical);
+    if (result == CUDA_SUCCESS)
         context->references++;
     pthread_mutex_unlock(&mutex);
     if (is_first && result == CUDA_SUCCESS)
@@ -93,6 +106,7 @@ static CUresult release(CUcontext context)
     } else if (--context->references == 0) {
         empty(context);
         hw_context_give(context->physical);
+        fake_mps_close(hw_device(context->physical)->uuid);
     }
     pthread_mutex_unlock(&mutex);
     return result;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cuda/device/mps.h"
 #include "cuda/fake.h"
 #include "driver/driver.h"
 #include "driver/variables.h"
@@ -31,7 +32,7 @@ CUresult fake_check(void)
 {
     if (!is_initialised || is_orphaned)
         return CUDA_ERROR_NOT_INITIALIZED;
-    return driver_is_gone() ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
+    return driver_is_gone() ? CUDA_ERROR_UNKNOWN : fake_mps_check();
 }
 
 int fake_physical(CUdevice device)
@@ -54,18 +55,38 @@ uint64_t fake_setting(const char *name, uint64_t otherwise)
     return setting && setting[0] ? strtoull(setting, NULL, 10) : otherwise;
 }
 
+/* See the devices. A client of MPS sees only those of its server. */
+static CUresult find_devices(void)
+{
+    CUresult result;
+    int count = 0;
+
+    if (!hw_open() || !schedule_open())
+        return CUDA_ERROR_NO_DEVICE;
+    result = fake_mps_attach();
+    if (result != CUDA_SUCCESS)
+        return result;
+    visible_to_cuda(&visible);
+    for (int ordinal = 0; ordinal < visible.count; ordinal++)
+        if (fake_mps_has_device(hw_device(visible.device[ordinal])->uuid))
+            visible.device[count++] = visible.device[ordinal];
+    visible.count = count;
+    fake_mps_pin(visible.device, visible.count);
+    return visible.count ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
+}
+
 /* Open the driver, and see the devices. */
 static CUresult initialise(void)
 {
     enum driver_state state = driver_open("cuda");
+    CUresult result;
 
     if (state != DRIVER_READY)
         return state == DRIVER_UNLOADED ? CUDA_ERROR_NO_DEVICE : (CUresult)SYSTEM_DRIVER_MISMATCH;
-    if (hw_open() && schedule_open())
-        visible_to_cuda(&visible);
-    if (!visible.count) {
+    result = find_devices();
+    if (result != CUDA_SUCCESS) {
         driver_close();
-        return CUDA_ERROR_NO_DEVICE;
+        return result;
     }
     for (int ordinal = 0; ordinal < visible.count; ordinal++) {
         fake_context_prepare(ordinal, visible.device[ordinal]);
@@ -316,7 +337,6 @@ static int constant_attribute(int attribute)
         {10, 32},         /* WARP_SIZE */
         {12, 64 << 10},   /* MAX_REGISTERS_PER_BLOCK */
         {14, 512},        /* TEXTURE_ALIGNMENT */
-        {16, 108},        /* MULTIPROCESSOR_COUNT */
         {39, 2048},       /* MAX_THREADS_PER_MULTIPROCESSOR */
         {41, 1},          /* UNIFIED_ADDRESSING */
         {51, 32},         /* TEXTURE_PITCH_ALIGNMENT */
@@ -348,6 +368,9 @@ API CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device)
     hardware = hw_device(fake_physical(device));
     *value = constant_attribute(attribute);
     switch (attribute) {
+    case 16: /* CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT */
+        *value = (int)fake_mps_multiprocessors();
+        break;
     case 33: /* CU_DEVICE_ATTRIBUTE_PCI_BUS_ID */
         *value = (int)hardware->pci_bus;
         break;

@@ -109,11 +109,11 @@ void fake_unlock(struct fake_execution *execution);
 /* Return how far the execution has come, and whether it has reached a time. The caller holds the lock. */
 uint64_t fake_reached(const struct fake_execution *execution);
 
-/* Sleep until the execution has reached a time. */
+/* Sleep until the execution has reached a time, or this client of MPS has a lasting error. */
 void fake_await(struct fake_execution *execution, uint64_t at);
 
-/* Sleep until a stream of an execution is done, or with NULL all of them. */
-void fake_drain(struct fake_execution *execution, CUstream stream);
+/* Sleep until a stream of an execution is done, or with NULL all of them. Returns the lasting error of a client of MPS. */
+CUresult fake_drain(struct fake_execution *execution, CUstream stream);
 
 /* Queue a step. A launch waits while FAKE_QUEUE launches are outstanding. */
 CUresult fake_enqueue(CUstream stream, struct fake_step step);

@@ -6,11 +6,14 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "cuda/device/mps.h"
 #include "cuda/execution/execution.h"
 #include "time/schedule.h"
 
 /* How often to ask for an event without a known time, which is the end of a host function. */
 #define HELD_POLL_NS 50000u
+/* How often a client of MPS looks whether it has lost its server. */
+#define MPS_POLL_NS 10000000u
 /* How many "not ready" answers a thread gets at one moment of virtual time before that time advances, and how far. */
 enum { SPINS = 100, SPIN_NS = 1000 };
 
@@ -116,8 +119,10 @@ void fake_await(struct fake_execution *execution, uint64_t at)
         if (!is_there)
             until = schedule_expect_ns(execution->context, at);
         fake_unlock(execution);
-        if (is_there)
+        if (is_there || fake_mps_check() != CUDA_SUCCESS)
             return;
+        if (fake_mps_client().number && until > hw_now_ns() + MPS_POLL_NS)
+            until = hw_now_ns() + MPS_POLL_NS;
         sleep_until(until);
     }
 }
@@ -154,6 +159,16 @@ static void reach(CUstream stream, uint64_t at)
 
 /* The functions from here to fake_enqueue() need the lock held. */
 
+/* Work that is for more of the device than this process has takes longer. Its part becomes one of what the process has. */
+static void fit(uint64_t *duration_ns, unsigned int *part)
+{
+    uint64_t wanted = (uint64_t)*part * HW_MULTIPROCESSORS, present = (uint64_t)PROFILE_WHOLE * fake_mps_multiprocessors();
+
+    if (wanted > present)
+        *duration_ns = *duration_ns * wanted / present;
+    *part = wanted < present ? (unsigned int)((wanted * PROFILE_WHOLE + present - 1) / present) : PROFILE_WHOLE;
+}
+
 static CUresult place(CUstream stream, uint64_t duration_ns, unsigned int part)
 {
     struct fake_execution *execution = stream->execution;
@@ -162,7 +177,8 @@ static CUresult place(CUstream stream, uint64_t duration_ns, unsigned int part)
     if (execution->is_gone)
         return CUDA_ERROR_INVALID_CONTEXT;
     if (execution->context < 0)
-        execution->context = schedule_context_open(execution->device);
+        execution->context = schedule_context_open(execution->device, fake_mps_client());
+    fit(&duration_ns, &part);
     if (execution->context < 0 || !profile_place(&execution->profile, schedule_reached_at(execution->context),
                                                  fake_stream_at(stream), duration_ns, part, &end))
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -337,7 +353,7 @@ CUresult fake_enqueue(CUstream stream, struct fake_step step)
     return result;
 }
 
-void fake_drain(struct fake_execution *execution, CUstream stream)
+CUresult fake_drain(struct fake_execution *execution, CUstream stream)
 {
     bool is_held = true;
     uint64_t at = 0;
@@ -352,4 +368,5 @@ void fake_drain(struct fake_execution *execution, CUstream stream)
     }
     fake_await(execution, at);
     fake_pools_settle();
+    return fake_mps_check();
 }

@@ -255,7 +255,7 @@ API CUresult cuStreamSynchronize(CUstream handle)
     if (result == CUDA_SUCCESS)
         result = stream->capture ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : fake_capture_check();
     if (result == CUDA_SUCCESS)
-        fake_drain(stream->execution, stream);
+        result = fake_drain(stream->execution, stream);
     return result;
 }
 
@@ -275,7 +275,7 @@ API CUresult cuCtxSynchronize(void)
     if (result == CUDA_SUCCESS)
         result = fake_execution_of(context, &execution);
     if (result == CUDA_SUCCESS)
-        fake_drain(execution, NULL);
+        result = fake_drain(execution, NULL);
     return result;
 }
 
@@ -285,6 +285,6 @@ EXTRA(cuCtxSynchronize_v2, CUcontext context)
     CUresult result = context ? fake_execution_of(context, &execution) : cuCtxSynchronize();
 
     if (context && result == CUDA_SUCCESS)
-        fake_drain(execution, NULL);
+        result = fake_drain(execution, NULL);
     return result;
 }

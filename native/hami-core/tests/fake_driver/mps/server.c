@@ -1,0 +1,91 @@
+/*
+ * nvidia-cuda-mps-server: the process of an MPS server, which holds the driver while it runs.
+ *
+ * Its arguments are the devices that it may use, as UUIDs, beginnings of UUIDs, or ordinals; without arguments, all. The control
+ * daemon starts it and owns its clients. On stdout it says `ready <uuid>...`, and answers each line on stdin with the same line and
+ * devices: for `work <client>` those on which the client has work, for `fault <client>` those that have a fault because the client, which
+ * is dead, had work there. It ends with its stdin.
+ * `--version` prints the driver's version.
+ */
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "driver/conditions.h"
+#include "driver/driver.h"
+#include "hardware/hardware.h"
+#include "time/schedule.h"
+
+static bool is_allowed[HW_DEVICES_MAX];
+
+/* Return the device that an argument names, or -1. */
+static int find(const char *text)
+{
+    int ordinal = 0;
+
+    for (int device = 0; device < hw_device_count(); device++) {
+        if (!hw_exists(device))
+            continue;
+        if (isdigit((unsigned char)text[0]) ? ordinal == atoi(text) : strncmp(hw_device(device)->uuid, text, strlen(text)) == 0)
+            return device;
+        ordinal++;
+    }
+    return -1;
+}
+
+static bool open_devices(int count, char **texts)
+{
+    bool is_any = false;
+
+    if (driver_open("cuda") != DRIVER_READY || !hw_open() || !schedule_open())
+        return false;
+    for (int device = 0; device < hw_device_count(); device++)
+        is_allowed[device] = !count && hw_exists(device);
+    for (int index = 0; index < count; index++) {
+        if (find(texts[index]) < 0)
+            return false;
+        is_allowed[find(texts[index])] = true;
+    }
+    for (int device = 0; device < hw_device_count(); device++)
+        is_any |= is_allowed[device];
+    return is_any;
+}
+
+static void answer(const char *question, uint64_t client)
+{
+    bool is_fault = strcmp(question, "fault") == 0;
+    bool is_harmless = is_fault && conditions_find("driver", "mps-survives-kills", NULL);
+
+    printf("%s %llu", question, (unsigned long long)client);
+    for (int device = 0; device < hw_device_count(); device++)
+        if (hw_exists(device) && !is_harmless && schedule_client_has_work(device, client, is_fault))
+            printf(" %s", hw_device(device)->uuid);
+    printf("\n");
+}
+
+int main(int count, char **texts)
+{
+    char line[128], question[16], version[64];
+    unsigned long long client;
+
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    if (count == 2 && strcmp(texts[1], "--version") == 0) {
+        driver_version(version, sizeof(version));
+        printf("%s\n", version);
+        return 0;
+    }
+    if (!open_devices(count - 1, texts + 1)) {
+        fprintf(stderr, "Failed to start: no CUDA-capable device is detected\n");
+        return 1;
+    }
+    printf("ready");
+    for (int device = 0; device < hw_device_count(); device++)
+        if (is_allowed[device])
+            printf(" %s", hw_device(device)->uuid);
+    printf("\n");
+    while (fgets(line, sizeof(line), stdin) && !driver_is_gone())
+        if (sscanf(line, "%15s %llu", question, &client) == 2)
+            answer(question, client);
+    return 0;
+}

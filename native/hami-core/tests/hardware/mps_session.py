@@ -1,0 +1,68 @@
+"""
+CUDA under MPS in short words, for the processes of test_mps.py. Results are numbers of CUDA.
+"""
+
+import ctypes
+import functools
+import os
+import time
+from ctypes import byref, c_int, c_uint64, c_void_p
+
+__all__ = ["become", "finish", "join", "launch", "multiprocessors", "seconds_for", "start_mps", "use"]
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    return ctypes.CDLL("libcuda.so.1")
+
+
+def become(uid: int) -> None:
+    """Open the node's hardware, and continue as another user."""
+    _library().fake_truth_memory(0, c_uint64(0))
+    _library().fake_truth_busy_ns(0, c_uint64(0), c_uint64(0), c_uint64(0))
+    os.seteuid(uid)
+
+
+def start_mps() -> int:
+    """Return the result of cuInit, by which a process becomes a client."""
+    return int(_library().cuInit(0))
+
+
+def use(ordinal: int = 0) -> int:
+    """Return the result of making a context on a device. It is current instead of an earlier one."""
+    _library().cuCtxPopCurrent_v2(None)
+    return int(_library().cuCtxCreate_v2(byref(c_void_p()), 0, ordinal))
+
+
+def join(ordinal: int = 0) -> list[int]:
+    """Return the results of cuInit and of a context."""
+    return [start_mps(), use(ordinal)]
+
+
+def multiprocessors(ordinal: int = 0) -> int:
+    """Return how many multiprocessors the driver shows of a device."""
+    count = c_int()
+    assert _library().cuDeviceGetAttribute(byref(count), 16, ordinal) == 0
+    return count.value
+
+
+def launch(milliseconds: int, part: int = 100) -> int:
+    """Return the result of launching a kernel that takes so long, with *part* percent of the whole device."""
+    module, function = c_void_p(), c_void_p()
+    result = int(_library().cuModuleLoadData(byref(module), b"busy"))
+    if result != 0:
+        return result
+    _library().cuModuleGetFunction(byref(function), module, f"busy_{milliseconds * 1000}@{part}".encode())
+    return int(_library().cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, None, None, None))
+
+
+def finish() -> int:
+    """Return the result of waiting for the work of the context."""
+    return int(_library().cuCtxSynchronize())
+
+
+def seconds_for(milliseconds: int, part: int = 100) -> float:
+    """Return how long a kernel took."""
+    begun = time.monotonic()
+    assert [0, 0] == [launch(milliseconds, part), finish()]
+    return time.monotonic() - begun
