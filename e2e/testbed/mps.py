@@ -12,7 +12,7 @@ import struct
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -116,3 +116,33 @@ def mps_control(program: Path, **environment: str) -> Iterator[MpsControl]:
             yield control
         finally:
             control.run("quit")
+
+
+@contextmanager
+def driver_root(folder: Path, fake_driver: Path, hardware: Path) -> Iterator[Path]:
+    """
+    Yield a driver's root that one can change to, as a driver's container has it: this machine's files, and the programs
+    of MPS on the node of *hardware*. Needs root.
+    """
+    with ExitStack() as mounts:
+
+        def mount(*words: str, on: Path) -> None:
+            on.mkdir(parents=True, exist_ok=True)
+            subprocess.run(["mount", *words, str(on)], check=True)
+            mounts.callback(subprocess.run, ["umount", "--recursive", "--lazy", str(on)], check=True)
+
+        # What covers a file system may not lie in it.
+        mount("-t", "tmpfs", "tmpfs", on=folder / "changes")
+        upper, work = folder / "changes/upper", folder / "changes/work"
+        for made in (upper, work):
+            made.mkdir()
+        root = folder / "driver-root"
+        mount("-t", "overlay", "overlay", "-o", f"lowerdir=/,upperdir={upper},workdir={work}", on=root)
+        # Without the mounts in them, which are others'.
+        for shared in ("proc", "dev", "tmp"):
+            mount("--bind", "--make-private", f"/{shared}", on=root / shared)
+        program = install_mps(root, fake_driver)
+        program.rename(program.with_suffix(".real"))
+        program.write_text(f'#!/bin/sh\nFAKE_DRIVER_DIR={hardware} exec "$0.real" "$@"\n')
+        program.chmod(0o755)
+        yield root

@@ -22,7 +22,7 @@ from hardware.process import Process, Start
 from testbed.hardware import FIRST_DRIVER_WITH_MPS, FakeDriver, StandInCgroups
 from testbed.mps import MpsCommandError, MpsControl, install_mps, mps_control
 
-SUCCESS, OUT_OF_MEMORY, NO_DEVICE, ILLEGAL_ADDRESS, NOT_PERMITTED = 0, 2, 100, 700, 800
+SUCCESS, OUT_OF_MEMORY, UNAVAILABLE, NO_DEVICE, ILLEGAL_ADDRESS, NOT_PERMITTED = 0, 2, 46, 100, 700, 800
 RPC_FAILURE, SERVER_NOT_READY, MAX_CONNECTIONS, TERMINATED = 806, 807, 809, 810
 TENANT = 60000
 """A user without rights."""
@@ -751,3 +751,46 @@ def test_each_row_of_the_table_has_its_test() -> None:
     found = re.findall(r"^def (test_\w+)", Path(__file__).read_text(), re.M)
 
     assert found[:-1] == named
+
+
+EXCLUSIVE = "n.nvmlDeviceSetComputeMode(gpu(0), n.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS)"
+
+
+def test_exclusive_gpu_has_one_process(start: Start) -> None:
+    """Until it has left. PROHIBITED lets none in."""
+    first, second = start(), start()
+    assert first.ask(EXCLUSIVE) is None
+    assert [SUCCESS, SUCCESS] == first.ask("join()")
+
+    assert [SUCCESS, UNAVAILABLE] == second.ask("join()")
+    first.kill()
+    assert SUCCESS == second.ask("use()")
+    assert second.ask("n.nvmlDeviceSetComputeMode(gpu(0), n.NVML_COMPUTEMODE_PROHIBITED)") is None
+    assert [SUCCESS, UNAVAILABLE] == start(init=False).ask("join()")
+
+
+def test_exclusive_gpu_of_a_server_takes_its_clients_only(node: Node, start: Start) -> None:
+    """Also while nobody uses it. Without the folder of pipes a program is no client."""
+    node.control.add_namespace("s", "n", 25)
+    stranger = start()
+    assert stranger.ask(EXCLUSIVE) is None
+
+    assert [SUCCESS, UNAVAILABLE] == stranger.ask("join()")
+    clients = [node.client("s", "n"), node.client("s", "n")]
+    assert [SUCCESS, SUCCESS] == [client.ask("launch(1)") for client in clients]
+    for client in clients:
+        client.kill()
+    node.control.ask("server", "delete", "s", "--force")
+    until(lambda: stranger.ask("use()") == SUCCESS)
+
+
+@needs_root
+def test_compute_mode_is_set_by_root(start: Start) -> None:
+    """Everybody reads it. A mode that does not exist is refused."""
+    process = start()
+    assert process.ask(EXCLUSIVE) is None
+    assert {"error": 2} == process.ask("n.nvmlDeviceSetComputeMode(gpu(0), 7)")
+    process.ask("become(60000)")
+
+    assert 3 == process.ask("n.nvmlDeviceGetComputeMode(gpu(0))")
+    assert {"error": 4} == process.ask("n.nvmlDeviceSetComputeMode(gpu(0), 0)")

@@ -22,6 +22,7 @@ struct hw_share {
     uint64_t large_bytes;   /* whole granules, including its contexts */
     uint64_t managed_bytes; /* whole granules of managed memory on the device; others may evict them */
     unsigned int contexts;
+    bool is_served;          /* it is a server of MPS (compute_mode.h) */
     uint64_t imported_bytes; /* of the above, what another process made and is charged for */
     uint64_t exempt_bytes;   /* what it had before a limit was set (misc.c) */
 };
@@ -66,6 +67,7 @@ struct hw_group {
 
 /* MIG of a GPU (mig.h). */
 struct hw_gpu {
+    int compute_mode; /* compute_mode.h */
     bool is_mig, is_mig_pending;
     int64_t resets, loads; /* the last that were noticed */
     struct mig_gpu_instance instances[MIG_GPU_INSTANCES_MAX];

@@ -14,6 +14,7 @@
 
 #include "driver/conditions.h"
 #include "driver/driver.h"
+#include "hardware/compute_mode.h"
 #include "hardware/hardware.h"
 #include "time/schedule.h"
 
@@ -48,7 +49,7 @@ static bool open_devices(int count, char **texts)
         is_allowed[find(texts[index])] = true;
     }
     for (int device = 0; device < hw_device_count(); device++)
-        is_any |= is_allowed[device];
+        is_any |= is_allowed[device] && hw_compute_serve(device);
     return is_any;
 }
 

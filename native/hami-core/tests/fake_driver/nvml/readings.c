@@ -3,7 +3,9 @@
  */
 #include "hardware/readings.h"
 
+#include "hardware/compute_mode.h"
 #include "nvml/fake.h"
+#include "nvml/mig.h"
 
 enum { MEMORY_CLOCK = 2 };
 
@@ -21,7 +23,27 @@ static nvmlReturn_t answer(nvmlDevice_t device, unsigned int *output, const char
 
 API(nvmlDeviceGetComputeMode, nvmlDevice_t device, nvmlComputeMode_t *mode)
 {
-    return answer(device, (unsigned int *)mode, "compute-mode", NVML_COMPUTEMODE_DEFAULT);
+    nvmlReturn_t result = fake_nvml_check(device, mode);
+
+    if (result == NVML_SUCCESS)
+        *mode = (nvmlComputeMode_t)hw_compute_mode(device->physical);
+    return result;
+}
+
+API(nvmlDeviceSetComputeMode, nvmlDevice_t device, nvmlComputeMode_t mode)
+{
+    nvmlReturn_t result = fake_nvml_check(device, device);
+
+    if (result == NVML_SUCCESS && hw_device(device->physical)->parent >= 0)
+        return NVML_ERROR_NOT_SUPPORTED;
+    if (result == NVML_SUCCESS && mode != NVML_COMPUTEMODE_DEFAULT && mode != NVML_COMPUTEMODE_PROHIBITED &&
+        mode != NVML_COMPUTEMODE_EXCLUSIVE_PROCESS)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    if (result == NVML_SUCCESS)
+        result = fake_nvml_check_root();
+    if (result == NVML_SUCCESS)
+        hw_compute_mode_set(device->physical, (enum hw_compute_mode)mode);
+    return result;
 }
 
 /* Temperature */

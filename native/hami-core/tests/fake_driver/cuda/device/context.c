@@ -8,6 +8,7 @@
 
 #include "cuda/device/mps.h"
 #include "cuda/fake.h"
+#include "hardware/compute_mode.h"
 #include "hardware/faults.h"
 
 enum { CONTEXT_STACK = 32 };
@@ -60,8 +61,11 @@ static void come_back_late(void)
 /* Take what a context needs of a device. */
 static CUresult take(int physical)
 {
-    CUresult result = fake_mps_open(hw_device(physical)->uuid);
+    CUresult result;
 
+    if (!hw_compute_is_open(physical, fake_mps_client().number != 0))
+        return CUDA_ERROR_DEVICE_UNAVAILABLE;
+    result = fake_mps_open(hw_device(physical)->uuid);
     if (result == CUDA_SUCCESS && !hw_context_take(physical)) {
         fake_mps_close(hw_device(physical)->uuid);
         return CUDA_ERROR_OUT_OF_MEMORY;
