@@ -151,3 +151,27 @@ def test_share_without_a_device_takes_nothing() -> None:
 def test_slot_that_cannot_be_read_is_part_of_the_device() -> None:
     """The share counts for a device that no Node has."""
     assert ["GPU-a[x]", "GPU-b"] == list(sum_shares((a_share("GPU-a[x]"), a_share("GPU-b[1-3]"))))
+
+
+@pytest.mark.parametrize(
+    ("own", "pods", "host_users", "expected"),
+    [
+        ({"allowPrivilegeEscalation": False, "runAsUser": 1000}, {}, None, True),
+        ({"allowPrivilegeEscalation": False}, {"runAsNonRoot": True}, None, True),
+        ({"allowPrivilegeEscalation": False, "runAsUser": 0}, {"runAsUser": 1000}, None, False),
+        ({"allowPrivilegeEscalation": False, "runAsNonRoot": False}, {"runAsNonRoot": True}, None, False),
+        ({"allowPrivilegeEscalation": False}, {}, None, False),
+        ({"runAsUser": 1000}, {"runAsNonRoot": True}, None, False),
+        (None, {"runAsUser": 1000}, True, False),
+        (None, None, False, True),
+    ],
+)
+def test_container_is_never_root_if_no_program_of_its_image_can_be(
+    own: Any, pods: Any, host_users: bool | None, expected: bool
+) -> None:
+    """The container's own setting wins. In a user namespace its root is none of the Node's."""
+    spec = {"hostUsers": host_users, "securityContext": pods, "containers": [{"name": "main", "securityContext": own}]}
+
+    [container] = read_pod({"spec": spec}).containers
+
+    assert expected is container.is_never_root

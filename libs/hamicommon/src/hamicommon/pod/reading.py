@@ -61,6 +61,8 @@ class Container:
     is_control_disabled: bool = False
     """Whether its author switched the library off with `CUDA_DISABLE_CONTROL`."""
     is_privileged: bool = False
+    is_never_root: bool = False
+    """Whether none of its processes is, or becomes, root on its Node."""
     choices: Mapping[str, str] = field(default_factory=dict)
     """Its variables by which its author may loosen a limit; see `hamicommon.pod.variables`."""
     resources: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
@@ -185,6 +187,8 @@ def read_pod(item: Mapping[str, Any], vendors: Iterable[Asked] = ()) -> Pod:
 def _read(item: Mapping[str, Any], vendors: Sequence[Asked]) -> Pod:
     metadata, spec, status = item.get("metadata") or {}, item.get("spec") or {}, item.get("status") or {}
     statuses = statuses_of(status)
+    has_host_users = spec.get("hostUsers") is not False
+    security = spec.get("securityContext")
     return Pod(
         uid=metadata.get("uid") or "",
         namespace=metadata.get("namespace") or "default",
@@ -195,18 +199,45 @@ def _read(item: Mapping[str, Any], vendors: Sequence[Asked]) -> Pod:
         labels=metadata.get("labels") or {},
         containers=tuple(
             [
-                read_container(container, kind, vendors, statuses.get(container.get("name") or ""))
+                read_container(
+                    container,
+                    kind,
+                    vendors,
+                    statuses.get(container.get("name") or ""),
+                    is_never_root=not has_host_users or is_never_root(container.get("securityContext"), security),
+                )
                 for container, kind in containers_of(item)
             ]
         ),
         inits_are_done=inits_are_done(item),
         priority=spec.get("priority") or 0,
-        has_host_users=spec.get("hostUsers") is not False,
+        has_host_users=has_host_users,
     )
 
 
+def is_never_root(own: Mapping[str, Any] | None, pods: Mapping[str, Any] | None) -> bool:
+    """
+    Return whether a container with the security contexts *own* and *pods* cannot be root, in the Node's users.
+
+    Its first process is another user, and a program of its image that belongs to root does not make it root.
+    Source: https://kubernetes.io/docs/tasks/configure-pod-container/security-context/
+
+    >>> is_never_root({"allowPrivilegeEscalation": False}, {"runAsUser": 1000}), is_never_root({}, {"runAsUser": 1000})
+    (True, False)
+    """
+    if not own or own.get("allowPrivilegeEscalation") is not False:
+        return False
+    user, is_checked = ({**(pods or {}), **own}.get(key) for key in ("runAsUser", "runAsNonRoot"))
+    return bool(user) or (user is None and is_checked is True)
+
+
 def read_container(
-    container: Mapping[str, Any], kind: ContainerKind, vendors: Iterable[Asked], status: Mapping[str, Any] | None
+    container: Mapping[str, Any],
+    kind: ContainerKind,
+    vendors: Iterable[Asked],
+    status: Mapping[str, Any] | None,
+    *,
+    is_never_root: bool = False,
 ) -> Container:
     """Return one container of a Pod; *status* is its entry in the Pod's status."""
     resources = container.get("resources") or {}
@@ -222,6 +253,7 @@ def read_container(
         id=id_of(status) if status else "",
         is_control_disabled=is_control_disabled(env) if env else False,
         is_privileged=(container.get("securityContext") or {}).get("privileged") is True,
+        is_never_root=is_never_root,
         choices=choices_of(env) if env else {},
         resources=resources,
     )

@@ -28,7 +28,12 @@ _CONTAINERS: Final = [
         "restartPolicy": str,
         "resources": _RESOURCES,
         "env": [{"name": str, "value": str}],
-        "securityContext": {"privileged": bool},
+        "securityContext": {
+            "privileged": bool,
+            "allowPrivilegeEscalation": bool,
+            "runAsNonRoot": bool,
+            "runAsUser": int,
+        },
     }
 ]
 _STATUSES: Final = [{"name": str, "state": {"running": Each(object), "terminated": Each(object)}}]
@@ -38,6 +43,7 @@ POD: Final = {
         "nodeName": str,
         "priority": int,
         "hostUsers": bool,
+        "securityContext": {"runAsNonRoot": bool, "runAsUser": int},
         "initContainers": _CONTAINERS,
         "containers": _CONTAINERS,
     },
