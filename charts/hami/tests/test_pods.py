@@ -502,3 +502,25 @@ def test_driver_that_is_installed_later_is_seen(component: str, root: str, mount
     assert f"--driver-root-ctr-path={here}" in spec["containers"][-1]["args"]
     assert ("/driver-root", "HostToContainer") == (mount["mountPath"], mount["mountPropagation"])
     assert {"path": mounted, "type": "DirectoryOrCreate"} == volume["hostPath"]
+
+
+@pytest.mark.parametrize(
+    ("root", "folder", "mounted"),
+    [
+        ("", "/run/hami/mps", "/driver-root/run/hami/mps"),
+        ("/run/nvidia/driver", "/run/nvidia/driver/run/hami/mps", "/driver-root/driver/run/hami/mps"),
+    ],
+)
+def test_mps_of_the_plugin_has_its_folder_in_the_drivers_root(root: str, folder: str, mounted: str) -> None:
+    """Its daemon runs there, and sees the processes of all containers. Without it the Pod has no such right."""
+    spec = pod_spec(workload("devicePlugin", {"devicePlugin": {"computeEnforcement": "mps", "nvidiaDriverRoot": root}}))
+    [plugin] = spec["containers"]
+    assert "--compute-enforcement=mps" in plugin["args"]
+    assert (True, True) == (spec["hostPID"], plugin["securityContext"]["privileged"])
+    assert [folder] == [each["hostPath"]["path"] for each in spec["volumes"] if each["name"] == "mps-pipes"]
+    [mount] = [each for each in plugin["volumeMounts"] if each["name"] == "mps-pipes"]
+    assert (mounted, None) == (mount["mountPath"], mount.get("readOnly"))
+
+    default = pod_spec(workload("devicePlugin"))
+    assert "hostPID" not in default
+    assert not default["containers"][0]["securityContext"].get("privileged")

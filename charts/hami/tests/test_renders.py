@@ -66,7 +66,7 @@ def without_versions(manifests: str) -> str:
     """Return *manifests* with VERSION for each version that a release changes."""
     images = "|".join(PARTS)
     manifests = re.sub(r"(helm\.sh/chart: hami)-\S+", r"\1-VERSION", manifests)
-    manifests = re.sub(r'(app\.kubernetes\.io/version): \S+', r'\1: VERSION', manifests)
+    manifests = re.sub(r"(app\.kubernetes\.io/version): \S+", r"\1: VERSION", manifests)
     return re.sub(rf"(/hami/(?:{images})):[\w.-]+", r"\1:VERSION", manifests)
 
 

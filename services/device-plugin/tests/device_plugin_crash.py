@@ -93,6 +93,7 @@ def an_allocator(host: Path) -> IdentityAllocator:
         driver=Mock(hook="/hook", part=AsyncMock(return_value=DriverSpec())),
         mig=AsyncMock(granted=AsyncMock(return_value=())),
         instances=None,
+        namespaces=None,
     )
 
 

@@ -217,7 +217,21 @@ def test_mode_mps_without_a_daemon_means_hami_core_and_says_so() -> None:
     config = a_config(files={NODE_CONFIG: entries})
 
     assert "mps" == config.sharing.mode
-    assert ("operatingmode of Node n1: mps means hami-core: --mps-root names no MPS daemon",) == config.warnings
+    because = "--compute-enforcement is library, and --mps-root names no MPS daemon"
+    assert (f"operatingmode of Node n1: mps means hami-core: {because}",) == config.warnings
+
+
+def test_namespaces_of_mps_need_the_mode() -> None:
+    """They replace an operator's daemon, and say so."""
+    files: Texts = {NODE_CONFIG: json.dumps({"nodeconfig": [{"name": "n1", "operatingmode": "mps"}]})}
+
+    assert () == a_config("--compute-enforcement=mps", files=files).warnings
+    sentence = "--compute-enforcement: has no effect: operatingmode of Node n1 is not mps"
+    assert (sentence,) == a_config("--compute-enforcement=mps-required").warnings
+    both = a_config("--compute-enforcement=mps", "--mps-root=/run/nvidia/mps", files=files)
+    assert (
+        "--mps-root: has no effect: by --compute-enforcement the plugin keeps a daemon of its own",
+    ) == both.warnings
 
 
 def test_folder_of_an_mps_daemon_is_nvidias_setting_and_needs_the_mode() -> None:

@@ -30,6 +30,7 @@ class Metrics:
         self._make_metrics_of_the_node()
         self._make_metrics_of_devices()
         self._make_metrics_of_mig()
+        self._make_metrics_of_mps()
 
     def _make_metrics_of_calls(self) -> None:
         self.allocations = self._counter(
@@ -102,7 +103,7 @@ class Metrics:
         )
         self.compute_enforcement = self._gauge(
             "hami_device_plugin_compute_enforcement",
-            "1 for who limits containers' compute (library, mps). Only with the folder of an MPS daemon.",
+            "1 for who limits containers' compute (library, mps). Only where the settings name MPS.",
             "by",
         )
 
@@ -138,6 +139,25 @@ class Metrics:
             result=MIG_RESULTS,
         )
 
+    def _make_metrics_of_mps(self) -> None:
+        container = ("namespace", "pod", "container")
+        self._mps_percent = self._gauge(
+            "hami_device_plugin_mps_percent",
+            "Percentage of a device's multiprocessors in the namespace of MPS of each container that has one.",
+            *container,
+        )
+        self._mps_clients = self._gauge(
+            "hami_device_plugin_mps_clients",
+            "Processes that use devices by a container's namespace of MPS.",
+            *container,
+        )
+        self.mps_restarts = self._counter(
+            "hami_device_plugin_mps_restarts", "Starts of MPS's daemon while the plugin served."
+        )
+        self.namespaces_restored = self._counter(
+            "hami_device_plugin_mps_namespaces_restored", "Namespaces of running containers that MPS had lost."
+        )
+
     def _counter(self, name: str, text: str, **labels: Collection[str]) -> Counter:
         """Return a counter that starts at zero for every combination of the values of its *labels*."""
         made = Counter(name, text, tuple(labels), registry=self.registry)
@@ -161,6 +181,14 @@ class Metrics:
         for labels, count in counts.items():
             self._instances.labels(*labels).set(count)
         self._shown_instances = set(counts)
+
+    def show_namespaces(self, found: Mapping[tuple[str, str, str], tuple[int, int]]) -> None:
+        """Show percentage and number of clients of each namespace, by its container, and of no others."""
+        self._mps_percent.clear()
+        self._mps_clients.clear()
+        for labels, (percent, clients) in found.items():
+            self._mps_percent.labels(*labels).set(percent)
+            self._mps_clients.labels(*labels).set(clients)
 
     def show_faults(self, uuid: str, causes: Collection[str]) -> None:
         """Show that the device *uuid* has the faults *causes*, and no others."""

@@ -14,6 +14,8 @@ from hamicommon.errors import HamiError
 WORLD_WRITABLE = 0o777
 SELINUX = "security.selinux"
 CONTAINER_TYPE = "container_file_t"
+SCRATCH = "/dev/shm"
+"""Where a program may write what nobody keeps. The root of the plugin's container is read-only."""
 
 
 class HostFileError(HamiError):

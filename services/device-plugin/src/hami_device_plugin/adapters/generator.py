@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from hami_device_plugin.adapters.files import SCRATCH
 from hami_device_plugin.decide.allocate.cdi.driver import DriverSpec, Root, decode_driver
 from hami_device_plugin.decide.allocate.cdi.edits import SpecError
 from hamicommon.errors import HamiError
@@ -25,8 +26,6 @@ DEADLINE_SECONDS = 60.0
 OUTPUT_BYTES_MAX = 4 * 2**20
 """A node of eight devices needs 60 KiB."""
 NVML_MODE = "nvml"
-DRAFTS = "/dev/shm"
-"""Where the generator writes a draft of what it prints. The root of the plugin's container is read-only."""
 _READ_BYTES = 65536
 _ERROR = re.compile(rb'level=(?:error|fatal) msg="((?:[^"\\]|\\.)*)"')
 
@@ -78,7 +77,7 @@ class Generator:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
-                env={**os.environ, "TMPDIR": DRAFTS},
+                env={**os.environ, "TMPDIR": SCRATCH},
                 start_new_session=True,
             )
         except OSError as error:

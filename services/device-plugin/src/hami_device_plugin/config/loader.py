@@ -23,6 +23,7 @@ from hami_device_plugin.config.time_slicing import TimeSlicing, read_time_slicin
 from hami_device_plugin.decide.health.xids import health_policy
 from hami_device_plugin.decide.inventory import MIG, MPS, SharingPolicy
 from hami_device_plugin.decide.mig import static
+from hami_device_plugin.decide.probe.enforcement import BY_LIBRARY
 from hami_device_plugin.decide.probe.mock import MockDevice, read_mock_devices
 from hami_device_plugin.decide.replicas.limits import LIST_BYTES, most_replicas
 from hamicommon.config.device_config import ConfigError, DeviceConfig, Texts, Unreadable, load_device_config
@@ -167,11 +168,16 @@ class _Loader:
         yield from used_keys(self._file, known)
         yield from used_keys(self._named.root, known)
         yield from self._named.warnings
-        has_root = bool(self._given["mps_root"])
-        if node.operating_mode == MPS and not has_root:
-            yield f"operatingmode of Node {node_name}: mps means hami-core: --mps-root names no MPS daemon"
-        if node.operating_mode != MPS and has_root:
-            yield f"--mps-root: has no effect: operatingmode of Node {node_name} is not mps"
+        has_root, has_server = bool(self._given["mps_root"]), self._given["compute_enforcement"] != BY_LIBRARY
+        if node.operating_mode == MPS and not (has_root or has_server):
+            names_none = "--compute-enforcement is library, and --mps-root names no MPS daemon"
+            yield f"operatingmode of Node {node_name}: mps means hami-core: {names_none}"
+        if node.operating_mode != MPS:
+            without_mode = f"has no effect: operatingmode of Node {node_name} is not mps"
+            yield from (f"--mps-root: {without_mode}",) if has_root else ()
+            yield from (f"--compute-enforcement: {without_mode}",) if has_server else ()
+        elif has_root and has_server:
+            yield "--mps-root: has no effect: by --compute-enforcement the plugin keeps a daemon of its own"
 
     def _device_config(self, path: str) -> DeviceConfig:
         if not path:

@@ -238,6 +238,14 @@ class Config(ServiceConfig):
         "mount of cgroup v2, on the host and in this container",
         variable="HAMI_CGROUP_ROOT",
     )
+    compute_enforcement: str = _setting(
+        "--compute-enforcement",
+        enforcement.BY_LIBRARY,
+        "who limits compute: library, mps (MPS, by a namespace for each container that cannot be root, and the library "
+        "the others'), mps-required (MPS alone: others do not start, and a Node without it offers nothing)",
+        read=_one_of(enforcement.COMPUTE_SETTINGS),
+        variable="HAMI_COMPUTE_ENFORCEMENT",
+    )
     mps_root: str = _setting(
         "--mps-root",
         "",
@@ -350,7 +358,7 @@ class Config(ServiceConfig):
         driver = (self.driver_root, self.dev_root, self.driver_root_here)
         features = (self.gdrcopy, self.gds, self.mofed, self.imex_channels)
         mig = (self.mig_rules, self.sharing.mode == MIG, self.mig_strategy)
-        daemon = self.mps_root if self.sharing.mode == MPS else ""
+        daemon = (self.mps_root, self.compute_enforcement) if self.sharing.mode == MPS else ()
         return self.resource, self.mock_devices, driver, features, self.list_strategies, mig, daemon
 
     @property

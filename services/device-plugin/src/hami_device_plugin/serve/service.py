@@ -102,6 +102,7 @@ class Service:
             yield self._end_after(change, "enforcement")
         if self._found.enforcement.by == DRIVER:
             yield LimitLoop(self._context, self._calls.limits).run()
+        yield self._calls.keep_namespaces()
         yield self._links.run()
         yield self._found.driver_cdi.keep(lambda: [device.id for device in self._offered], self._end)
         yield self._found.driver_cdi.check()

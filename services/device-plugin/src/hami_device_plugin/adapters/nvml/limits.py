@@ -1,7 +1,7 @@
 """
-Ask NVML whether the driver can limit the memory of cgroups, and MPS the compute of its clients.
+Ask NVML whether the driver can limit the memory of cgroups, and have it do so.
 
-Source: NVML API reference, nvmlDeviceSetMemoryLimits_v1, nvmlDeviceGetComputeMode
+Source: NVML API reference, nvmlDeviceSetMemoryLimits_v1
 """
 
 from collections.abc import Mapping, Sequence
@@ -124,27 +124,3 @@ def _read_limit(uuid: str, cgroup: str) -> int | None:
 def _restore_limit(uuid: str, cgroup: str, size_bytes: int | None) -> int | None:
     set_limit(pynvml.nvmlDeviceGetHandleByUUID(uuid), cgroup, NO_LIMIT if size_bytes is None else size_bytes)
     return _read_limit(uuid, cgroup)
-
-
-async def compute_mode_problem(nvml: Nvml, uuids: Sequence[str]) -> str | None:
-    """
-    Return which of the GPUs *uuids* also takes programs without MPS; None if none does.
-
-    Raises:
-        NvmlError: a GPU does not answer.
-    """
-    return await nvml.call(_compute_mode_problem, tuple(uuids))
-
-
-def _compute_mode_problem(uuids: Sequence[str]) -> str | None:
-    for uuid in uuids:
-        try:
-            mode = pynvml.nvmlDeviceGetComputeMode(pynvml.nvmlDeviceGetHandleByUUID(uuid))
-        except pynvml.NVMLError as error:
-            raise NvmlError(f"device {uuid}: {error}") from error
-        if mode != pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS:
-            return (
-                f"device {uuid} is not in compute mode EXCLUSIVE_PROCESS, so a program that does not find the daemon "
-                "would run without a limit"
-            )
-    return None

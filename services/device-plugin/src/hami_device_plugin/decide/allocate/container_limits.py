@@ -103,7 +103,7 @@ def container_limits(
     """
     check_demand(annotations, node, is_oversubscribed=is_oversubscribed)
     unlimited_bytes = {device_uuid(share): None for share in shares if node.backend == MISC}
-    if all(_is_whole(share, memory_bytes) for share in shares):
+    if has_whole_devices(shares, memory_bytes):
         return ContainerLimits(has_library=False, by_driver=unlimited_bytes)
     limits: dict[str, int | None] = {}
     for share in shares if node.by == DRIVER else ():
@@ -118,6 +118,11 @@ def container_limits(
             f"annotation {keys.ENFORCEMENT} demands a limit, and a share of 0 MiB has none: device {unlimited[0]}"
         )
     return ContainerLimits(has_library=not is_demanded, by_driver=unlimited_bytes | limits)
+
+
+def has_whole_devices(shares: Sequence[Share], memory_bytes: Mapping[str, int]) -> bool:
+    """Return whether a container with *shares* is alone on each of its devices, which have *memory_bytes*."""
+    return all(_is_whole(share, memory_bytes) for share in shares)
 
 
 def _is_whole(share: Share, memory_bytes: Mapping[str, int]) -> bool:

@@ -14,6 +14,8 @@ from hamicommon.errors import HamiError
 
 AUTO, REQUIRED, NONE = "auto", "required", "none"
 SETTINGS = (AUTO, REQUIRED, NONE)
+BY_LIBRARY, BY_MPS, BY_MPS_ALONE = "library", "mps", "mps-required"
+COMPUTE_SETTINGS = (BY_LIBRARY, BY_MPS, BY_MPS_ALONE)
 LIBRARY, DRIVER, INSTANCES = "library", "driver", "mig"
 LIMITERS = (LIBRARY, DRIVER, INSTANCES)
 DMEM, MISC = "dmem", "misc"
@@ -53,6 +55,30 @@ class MpsDaemon:
 
 
 @dataclass(frozen=True, slots=True)
+class MpsServer:
+    """The server of MPS that the plugin keeps on this Node, with a namespace for each container."""
+
+    root: str
+    """The driver's root on the host."""
+    root_here: str
+    """The same, in this container."""
+    is_required: bool
+    """Whether devices take no other programs, and containers that may be root do not start."""
+    folder: str = "/run/hami/mps"
+    """The folder of the control daemon, in the driver's root."""
+    name: str = "hami"
+
+    @property
+    def folder_here(self) -> str:
+        """The folder of the control daemon, in this container."""
+        return self.root_here.rstrip("/") + self.folder
+
+    def pipe(self, namespace: str) -> str:
+        """Return the folder of *namespace* on the host."""
+        return f"{self.root.rstrip('/')}{self.folder}/{self.name}/{namespace}"
+
+
+@dataclass(frozen=True, slots=True)
 class Enforcement:
     """Who limits memory on a Node, and why."""
 
@@ -63,8 +89,8 @@ class Enforcement:
     """False if it is unknown what the driver can, because it did not answer."""
     compute: str = ""
     """Who limits compute, and why; empty if the settings leave it to the library."""
-    mps: MpsDaemon | None = None
-    """The daemon by which MPS limits compute; None if the library does."""
+    mps: MpsDaemon | MpsServer | None = None
+    """By what MPS limits compute, an operator's daemon or the plugin's server; None if the library does."""
     is_compute_final: bool = True
     """False if MPS would limit compute, and does not yet."""
     backend: str = ""

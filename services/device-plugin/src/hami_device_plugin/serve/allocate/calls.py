@@ -25,6 +25,7 @@ from hami_device_plugin.decide.allocate.owner import OwnerError
 from hami_device_plugin.decide.allocate.pending import hint
 from hami_device_plugin.decide.allocate.pods import confirmation
 from hami_device_plugin.decide.inventory import FoundDevice
+from hami_device_plugin.decide.probe.enforcement import MpsServer
 from hami_device_plugin.decide.probe.strategy import Strategy
 from hami_device_plugin.decide.replicas.preference import Preference, PreferredRequest
 from hami_device_plugin.serve.allocate.identity import IdentityAllocator
@@ -33,13 +34,14 @@ from hami_device_plugin.serve.allocate.last_line import LastLine
 from hami_device_plugin.serve.allocate.lock import LockAllocator
 from hami_device_plugin.serve.allocate.served_node import ServedNode
 from hami_device_plugin.serve.context import Context
+from hami_device_plugin.serve.namespaces import Namespaces
 from hami_device_plugin.serve.probe.devices import NodeDevices
 from hami_device_plugin.serve.probe.enforcement import limit_hook
 from hami_device_plugin.serve.probe.findings import Findings
 from hami_device_plugin.serve.probe.link_loop import LinkLoop
 from hamicommon.errors import HamiError
 from hamicommon.model import ContainerShares, Device
-from hamicommon.pod.reading import Pod
+from hamicommon.pod.reading import Container, Pod
 
 T = TypeVar("T")
 
@@ -80,6 +82,8 @@ class Calls:
         """Held by a call under the Node's lock, which serves one Pod after another."""
         self._confirmed: set[str] = set()
         """UIDs of Pods that are marked as allocated, or are being marked."""
+        server = found.enforcement.mps
+        self._namespaces = Namespaces(context, server) if isinstance(server, MpsServer) else None
         offered = devices.by(context.config, context.conditions)
         self._instances = devices.instances(offered)
         self.adopt(context.config, offered)
@@ -102,6 +106,7 @@ class Calls:
             driver=self._found.driver_cdi,
             mig=self._mig,
             instances=self._instances,
+            namespaces=self._namespaces,
         )
         self._by_lock = LockAllocator(
             node,
@@ -152,6 +157,14 @@ class Calls:
             EnforcementError: its Pod demands what the Node cannot do.
         """
         return self._by_identity.limits(pod, shares)
+
+    async def keep_namespaces(self) -> None:
+        """Keep the namespaces of MPS that limit compute, if any do, until cancelled."""
+        if self._namespaces is not None:
+            await self._namespaces.run(self._namespace_percent)
+
+    def _namespace_percent(self, container: Container, shares: ContainerShares) -> int | None:
+        return self._by_identity.namespace_percent(container, shares)
 
     async def confirm(self, pod: Pod) -> None:
         """

@@ -19,7 +19,7 @@ from typing import Any
 from hami_device_plugin.adapters import cdi_files
 from hami_device_plugin.adapters.files import host_files_of, make_world_writable
 from hami_device_plugin.adapters.kube import NodeKube
-from hami_device_plugin.adapters.mps import daemon_problem
+from hami_device_plugin.adapters.mps.daemon import daemon_problem
 from hami_device_plugin.adapters.nvml.mig import MigNvml
 from hami_device_plugin.adapters.regions import prepare_region, write_limits
 from hami_device_plugin.decide.allocate.allocation import (
@@ -44,22 +44,26 @@ from hami_device_plugin.decide.allocate.container_limits import (
     ContainerLimits,
     MpsError,
     container_limits,
+    has_whole_devices,
     thread_percentage,
     with_mps,
 )
+from hami_device_plugin.decide.allocate.namespaces import gets_namespace, namespace_percent, with_namespace
 from hami_device_plugin.decide.allocate.owner import contradiction, named, owner
 from hami_device_plugin.decide.allocate.pods import check_unprivileged, granted_shares
 from hami_device_plugin.decide.inventory import is_instance
 from hami_device_plugin.decide.mig.grant import GrantedInstance, instance_grant
-from hami_device_plugin.decide.probe.enforcement import EnforcementError
+from hami_device_plugin.decide.probe.enforcement import EnforcementError, MpsDaemon, MpsServer
 from hami_device_plugin.serve.allocate.batch import Batch
 from hami_device_plugin.serve.allocate.kubelet_records import KubeletRecords
 from hami_device_plugin.serve.allocate.last_line import LastLine
 from hami_device_plugin.serve.allocate.served_node import ServedNode
 from hami_device_plugin.serve.mig.instances import Realize
+from hami_device_plugin.serve.namespaces import Namespaces
 from hami_device_plugin.serve.probe.driver_cdi import DriverCdi
 from hamicommon.errors import HamiError
-from hamicommon.model import ContainerShares
+from hamicommon.model import ContainerShares, Share
+from hamicommon.pod import reading
 from hamicommon.pod.reading import Pod
 from hamicommon.pod.variables import CORE_POLICY
 from hamicommon.runtime.host import unpreloaded
@@ -92,6 +96,8 @@ class Prepared:
     driver: DriverSpec | None
     limits: ContainerLimits
     """How it is limited, unless its shares are MIG instances."""
+    namespace: str = ""
+    """That of MPS by which its compute is limited; empty if it has none."""
     has_host_users: bool = True
     """False if the container has a user namespace, in which no hook may change a file of the host."""
 
@@ -124,8 +130,13 @@ class IdentityAllocator:
         driver: DriverCdi,
         mig: MigNvml,
         instances: Realize | None,
+        namespaces: Namespaces | None,
     ) -> None:
-        """Answer by *served*; *instances* are None unless shares are MIG instances."""
+        """
+        Answer by *served*.
+
+        *instances* are None unless shares are MIG instances, *namespaces* unless MPS limits compute by them.
+        """
         self._served = served
         self._policy = served.policy
         self._kubelet = kubelet
@@ -134,6 +145,7 @@ class IdentityAllocator:
         self._driver = driver
         self._mig = mig
         self._instances = instances
+        self._namespaces = namespaces
         self._write = Batch(self._prepare)
 
     async def allocate(self, requests: Sequence[Sequence[str]]) -> tuple[Grant, ...]:
@@ -208,22 +220,49 @@ class IdentityAllocator:
             driver = await self._driver.part(uuids or granted_uuids(granted))
             instances = await self._mig.granted(uuids, self._policy)
             limits = self.limits(pod, granted)
-            if not instances:
-                await self._check_mps(granted)
+            namespace = "" if instances else await self._namespace(pod, container, granted)
         except HamiError as error:
             raise IdentityError(f"Pod {pod}, container {container}: {error}") from error
         found = self._container(pod, container)
-        return Prepared(device, found, granted, instances, driver, limits, pod.has_host_users)
+        return Prepared(device, found, granted, instances, driver, limits, namespace, pod.has_host_users)
 
-    async def _check_mps(self, shares: ContainerShares) -> None:
+    def namespace_percent(self, container: reading.Container, shares: Sequence[Share]) -> int | None:
         """
-        Check that a container with *shares* can be a client of MPS, where that limits compute.
+        Return the percentage of the namespace of *container* with *shares*; None if it has none.
+
+        Raises:
+            MpsError: MPS must limit its compute, and cannot.
+        """
+        server = self._served.enforcement.mps
+        if not isinstance(server, MpsServer) or has_whole_devices(shares, self._served.memory_bytes):
+            return None
+        if not gets_namespace(container, server):
+            return None
+        return namespace_percent(shares, container, is_unlimited=self._policy.is_core_limit_disabled)
+
+    async def _namespace(self, pod: Pod, name: str, shares: ContainerShares) -> str:
+        """
+        Return the namespace in which the container *name* uses MPS; empty if it has none.
+
+        Raises:
+            HamiError: MPS must limit its compute, and does not.
+        """
+        if self._namespaces is None:
+            await self._check_daemon(shares)
+            return ""
+        container = next(found for found in pod.containers if found.name == name)
+        percent = self.namespace_percent(container, shares)
+        return await self._namespaces.prepare(pod, name, granted_uuids(shares), percent)
+
+    async def _check_daemon(self, shares: ContainerShares) -> None:
+        """
+        Check that a container with *shares* can be a client of the operator's daemon, where that limits compute.
 
         Raises:
             MpsError: it cannot, so it would have no limit, or not start.
         """
         daemon = self._served.enforcement.mps
-        if daemon is None:
+        if not isinstance(daemon, MpsDaemon):
             return
         thread_percentage(shares)
         problem = await asyncio.to_thread(daemon_problem, daemon.pipe, daemon.shared_memory)
@@ -294,14 +333,16 @@ class IdentityAllocator:
     def _grant(self, prepared: Prepared, library: Library) -> Grant:
         if prepared.instances:
             return instance_grant(prepared.instances, self._policy)
-        daemon = self._served.enforcement.mps
-        if daemon is None:
+        mps = self._served.enforcement.mps
+        if mps is None or (isinstance(mps, MpsServer) and not prepared.namespace):
             return self._share_grant(prepared, library, self._policy)
         # Both limits at once would be a part of a part.
         grant = self._share_grant(prepared, library, replace(self._policy, is_core_limit_disabled=True))
+        if isinstance(mps, MpsServer):
+            return with_namespace(grant, prepared.namespace, mps)
         is_author_unlimited = prepared.container.choices.get(CORE_POLICY) == NO_CORE_LIMIT
         is_limited = not (self._policy.is_core_limit_disabled or is_author_unlimited)
-        return with_mps(grant, thread_percentage(prepared.shares) if is_limited else NO_LIMIT_PERCENT, daemon)
+        return with_mps(grant, thread_percentage(prepared.shares) if is_limited else NO_LIMIT_PERCENT, mps)
 
     def _share_grant(self, prepared: Prepared, library: Library, policy: GrantPolicy) -> Grant:
         if not prepared.has_library:

@@ -15,17 +15,23 @@ from pathlib import Path
 
 from hami_device_plugin import __version__
 from hami_device_plugin.adapters import cgroups, library
-from hami_device_plugin.adapters.mps import daemon_problem
-from hami_device_plugin.adapters.nvml.limits import compute_mode_problem, limits_problem, pci_addresses
+from hami_device_plugin.adapters.mps.control import PROGRAM, MpsControl
+from hami_device_plugin.adapters.mps.daemon import daemon_problem
+from hami_device_plugin.adapters.nvml.compute import compute_mode_problem, namespaces_problem
+from hami_device_plugin.adapters.nvml.limits import limits_problem, pci_addresses
 from hami_device_plugin.config.settings import Config
 from hami_device_plugin.decide.allocate.cdi.spec import LimitHook
 from hami_device_plugin.decide.inventory import MIG, MPS, is_instance
 from hami_device_plugin.decide.probe.enforcement import (
     BESIDE_LIBRARY,
+    BY_LIBRARY,
+    BY_MPS_ALONE,
     INSTANCES,
     NONE,
     Enforcement,
+    EnforcementError,
     MpsDaemon,
+    MpsServer,
     choose_enforcement,
 )
 from hami_device_plugin.decide.probe.strategy import Strategy
@@ -45,6 +51,13 @@ def mps_daemon(config: Config) -> MpsDaemon | None:
     """Return the MPS control daemon that the settings name; None if containers shall be no clients of one."""
     is_wanted = config.sharing.mode == MPS and config.mps_root
     return MpsDaemon(config.mps_root, config.resource) if is_wanted else None
+
+
+def mps_server(config: Config) -> MpsServer | None:
+    """Return the server of MPS that the settings want; None if they leave compute to the library or an operator."""
+    if config.sharing.mode != MPS or config.compute_enforcement == BY_LIBRARY:
+        return None
+    return MpsServer(config.driver_root, config.driver_root_here, config.compute_enforcement == BY_MPS_ALONE)
 
 
 class _CannotLimitError(HamiError):
@@ -99,6 +112,9 @@ class EnforcementSearch:
 
     async def _with_compute(self, found: Enforcement) -> Enforcement:
         """Return *found* with who limits compute, if the settings name a daemon."""
+        server = mps_server(self.config)
+        if server is not None:
+            return await self._with_server(found, server)
         daemon = mps_daemon(self.config)
         if daemon is None:
             return found
@@ -114,6 +130,38 @@ class EnforcementSearch:
             return replace(found, compute="MPS", mps=daemon, is_compute_final=True)
         because = f"the library, because MPS would not hold: {problem}"
         return replace(found, compute=because, mps=None, is_compute_final=False)
+
+    async def _with_server(self, found: Enforcement, server: MpsServer) -> Enforcement:
+        """
+        Return *found* with a server of the plugin's own, which is started.
+
+        Raises:
+            EnforcementError: the settings require it, and it would not hold.
+        """
+        found = replace(found, reason=found.reason.removesuffix(BESIDE_LIBRARY))
+        try:
+            problem = await self._server_problem(server)
+        except HamiError as error:
+            problem = str(error)
+        if problem is None:
+            others = "" if server.is_required else ", and the library that of containers that may be root"
+            return replace(found, compute=f"MPS, by a namespace for each container{others}", mps=server)
+        if server.is_required:
+            raise EnforcementError(f"--compute-enforcement={BY_MPS_ALONE}: MPS cannot limit compute: {problem}")
+        because = f"the library, because MPS would not hold: {problem}"
+        return replace(found, compute=because, mps=None, is_compute_final=False)
+
+    async def _server_problem(self, server: MpsServer) -> str | None:
+        if not self.is_identity:
+            return "under the node lock answers are HAMi's"
+        problem = await namespaces_problem(self.nvml, self._gpus)
+        if problem is not None:
+            return problem
+        control = MpsControl(server, self.config.cgroup_root)
+        if not control.is_installed:
+            return f"the driver's root {server.root} has no {PROGRAM}"
+        await control.start()
+        return None
 
     async def _backend(self) -> str:
         """

@@ -1,5 +1,5 @@
 """
-Find out whether the MPS control daemon of the Node accepts clients.
+Find out whether a control daemon of MPS accepts clients.
 
 Source: https://docs.nvidia.com/deploy/mps/appendix-tools-and-interface-reference.html
 """
@@ -17,7 +17,11 @@ def daemon_problem(pipe: str, shared_memory: str) -> str | None:
     """Return why no client can reach the daemon with the folders *pipe* and *shared_memory*; None if one can."""
     if not Path(shared_memory).is_dir():
         return f"{shared_memory} is no folder"
-    control = f"{pipe}/control"
+    return connection_problem(f"{pipe}/control")
+
+
+def connection_problem(control: str) -> str | None:
+    """Return why nobody accepts connections at the socket *control*; None if somebody does."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         client.settimeout(CONNECT_SECONDS)
         try:

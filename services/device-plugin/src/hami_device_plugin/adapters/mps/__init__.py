@@ -1,0 +1,3 @@
+"""
+MPS on this Node: an operator's `daemon`, or the plugin's own by `control`, started through `in_driver_root`.
+"""

@@ -1,0 +1,122 @@
+"""
+Keep MPS's daemon and a namespace for each container that is limited by it, until cancelled.
+
+The daemon outlives this process, and forgets all namespaces if it ends itself. So what it lists is compared with the
+containers of the Node: what is missing is made, and what belongs to no container any more is deleted.
+Neighbours: `decide.allocate.namespaces` says who has which namespace, `adapters.mps.control` tells the daemon.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+import structlog
+
+from hami_device_plugin.adapters.mps.control import MpsControl, MpsControlError
+from hami_device_plugin.adapters.nvml.compute import set_compute_mode
+from hami_device_plugin.decide.allocate.container_limits import MpsError
+from hami_device_plugin.decide.allocate.namespaces import is_ours, namespace_name, wanted_namespaces
+from hami_device_plugin.decide.probe.enforcement import MpsServer
+from hami_device_plugin.serve.context import Context
+from hamicommon.model import ContainerShares
+from hamicommon.pod.containers import ContainerState
+from hamicommon.pod.reading import Container, Pod
+
+LOOK_SECONDS = 5.0
+
+logger = structlog.get_logger()
+
+Percent = Callable[[Container, ContainerShares], int | None]
+"""Return the percentage of a container's namespace, None if it has none. Raises MpsError: it cannot start here."""
+
+
+class Namespaces:
+    """The namespaces of one session, on a Node whose compute MPS limits."""
+
+    def __init__(self, context: Context, server: MpsServer) -> None:
+        """Keep those of *server*."""
+        self._context = context
+        self._server = server
+        self._control = MpsControl(server, context.config.cgroup_root)
+        self._one_at_a_time = asyncio.Lock()
+        self._problem = ""
+
+    async def prepare(self, pod: Pod, container: str, uuids: Sequence[str], percent: int | None) -> str:
+        """
+        Return the namespace of *container*, which serves *percent*; an empty name without *percent*.
+
+        Raises:
+            MpsControlError: it cannot be made, so the container would have no limit.
+            NvmlError: the devices cannot be closed to other programs.
+        """
+        if self._server.is_required:
+            await set_compute_mode(self._context.nvml, uuids, is_exclusive=percent is not None)
+        if percent is None:
+            return ""
+        name = namespace_name(pod.uid, container)
+        async with self._one_at_a_time:
+            await self._control.start()
+            await self._control.keep(name, percent)
+        return name
+
+    async def run(self, percent: Percent) -> None:
+        """Compare the daemon with the containers of the Node, by their *percent*, now and every 5 s."""
+        await self._context.view.pod_reflector.synced.wait()
+        while True:
+            try:
+                async with self._one_at_a_time:
+                    await self._look(percent)
+                self._problem = ""
+            except MpsControlError as error:
+                if str(error) != self._problem:
+                    self._problem = str(error)
+                    logger.warning("Namespaces of MPS cannot be kept", error=self._problem)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _look(self, percent: Percent) -> None:
+        was_running = await asyncio.to_thread(self._control.is_running)
+        await self._control.start()
+        wanted = self._wanted(percent)
+        there = await self._control.namespaces()
+        for name in there:
+            if is_ours(name) and name not in wanted:
+                await self._control.delete(name)
+        for name, (pod, container, part) in wanted.items():
+            if there.get(name) != part and _has_started(pod, container):
+                await self._control.keep(name, part)
+                self._report(pod, container, part)
+        if not was_running:
+            self._context.metrics.mps_restarts.inc()
+        await self._show(wanted)
+
+    def _wanted(self, percent: Percent) -> Mapping[str, tuple[Pod, str, int]]:
+        def of(container: Container, shares: ContainerShares) -> int | None:
+            try:
+                return percent(container, shares)
+            except MpsError:
+                return None
+
+        config, view = self._context.config, self._context.view
+        return wanted_namespaces(view.pods.values(), config.node_name, self._context.vendor, of)
+
+    async def _show(self, wanted: Mapping[str, tuple[Pod, str, int]]) -> None:
+        """Show how many processes use each namespace."""
+        counts = dict.fromkeys(wanted, 0)
+        for client in await self._control.clients():
+            if client.namespace in counts:
+                counts[client.namespace] += 1
+        self._context.metrics.show_namespaces(
+            {(pod.namespace, pod.name, of): (part, counts[name]) for name, (pod, of, part) in wanted.items()}
+        )
+
+    def _report(self, pod: Pod, container: str, percent: int) -> None:
+        self._context.metrics.namespaces_restored.inc()
+        text = (
+            f"container {container}: MPS had lost its namespace and has it again, with {percent} %. Programs that ran "
+            "meanwhile may run without a limit: end the Pod if it has some"
+        )
+        logger.warning("MPS had lost a namespace", pod=str(pod), container=container)
+        self._context.view.report_pod(pod, "ComputeLimitRestored", text)
+
+
+def _has_started(pod: Pod, name: str) -> bool:
+    return any(one.name == name and one.state is ContainerState.RUNNING for one in pod.containers)
