@@ -25,8 +25,9 @@ VERBS = {
 
 
 def rights(made: tuple[Json, ...]) -> list[str]:
-    """Return one line for each rule of each ServiceAccount: account, scope, verbs, resources, names."""
+    """Return one line for each rule of each ServiceAccount, and of each role that nobody has: who, scope, rule."""
     named = {(o["kind"], o["metadata"]["name"]): o for o in made}
+    unbound = {key for key in named if key[0] in ("ClusterRole", "Role")}
     lines = []
     for binding in (o for o in made if o["kind"].endswith("RoleBinding")):
         role = binding["roleRef"]
@@ -37,12 +38,18 @@ def rights(made: tuple[Json, ...]) -> list[str]:
             if found is None:
                 lines.append(f"{who} all of {role['kind']} {role['name']}")
                 continue
-            for rule in found["rules"]:
-                groups = [group or "core" for group in rule["apiGroups"]]
-                only = f", only {', '.join(rule['resourceNames'])}" if "resourceNames" in rule else ""
-                what = f"{', '.join(rule['verbs'])} {', '.join(rule['resources'])} ({', '.join(groups)}){only}"
-                lines.append(f"{who} {what}")
+            unbound.discard((role["kind"], role["name"]))
+            lines += [f"{who} {described(rule)}" for rule in found["rules"]]
+    for kind, name in unbound:
+        lines += [f"nobody, {kind} {name}: {described(rule)}" for rule in named[kind, name]["rules"]]
     return sorted(lines)
+
+
+def described(rule: Json) -> str:
+    """Return verbs, resources, groups and names of *rule* on one line."""
+    groups = [group or "core" for group in rule["apiGroups"]]
+    only = f", only {', '.join(rule['resourceNames'])}" if "resourceNames" in rule else ""
+    return f"{', '.join(rule['verbs'])} {', '.join(rule['resources'])} ({', '.join(groups)}){only}"
 
 
 @needs_helm

@@ -3,14 +3,16 @@ Reading goes on where something cannot be read.
 """
 
 import time
+from collections.abc import Callable
 from threading import Event
 from typing import Any
 
 import orjson
 import pytest
 
-from kubectl_hami.read.collect import collect, events, examine
+from kubectl_hami.read.collect import collect, collect_pods, events, examine
 from kubectl_hami.read.source import ReadError
+from kubectl_hami.values.cluster import ClusterSnapshot
 
 from .builders import a_device, a_node, a_pod, a_refusal
 from .fakes import FakeSource, a_service
@@ -131,9 +133,25 @@ def test_without_the_right_to_list_all_pods_those_of_the_namespace_are_read() ->
     cluster = collect(source, "mine")
 
     assert 1 == len(cluster.pods)
-    assert any("only the Pods of mine count" in problem for problem in cluster.problems)
+    assert (f"{FORBIDDEN}; only the Pods of mine count, and use is unknown",) == cluster.problems
     with pytest.raises(ReadError, match="with -n NAMESPACE only its Pods are read"):
         collect(source)
+
+
+@pytest.mark.parametrize("read", [collect, collect_pods])
+def test_events_of_a_namespace_are_enough_without_more_rights(read: Callable[..., ClusterSnapshot]) -> None:
+    """They say why a Pod of it waits."""
+    events = ReadError("/api/v1/events", "forbidden", 403)
+    answers = {
+        "/api/v1/nodes": {"items": []},
+        "/api/v1/pods": {"items": []},
+        "/api/v1/events": events,
+        "/api/v1/namespaces/mine/events": {"items": [a_refusal()]},
+    }
+
+    assert (a_refusal(),) == read(FakeSource(answers), "mine").refusals
+    assert str(events) not in read(FakeSource(answers), "mine").problems
+    assert str(events) in read(FakeSource(answers)).problems
 
 
 def test_quotas_of_a_namespace_are_enough_without_more_rights() -> None:

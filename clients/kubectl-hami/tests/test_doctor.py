@@ -235,6 +235,12 @@ BROKEN: list[tuple[str, str, str, Callable[[], Examined]]] = [
     ),
     (
         "devices",
+        "unknown",
+        "no Node can be read",
+        lambda: replace(well(), cluster=a_cluster(pods=(a_pod("p", a_share()),))),
+    ),
+    (
+        "devices",
         "bad",
         "more memory is granted than offered",
         lambda: replace(

@@ -101,6 +101,15 @@ def test_device_that_its_node_no_longer_offers_is_shown_with_its_shares() -> Non
     assert ("GPU-a", 0, False, 3000) == (device.id, device.replicas, device.is_healthy, device.granted_memory_mib)
 
 
+def test_device_is_not_taken_for_gone_if_no_node_could_be_read() -> None:
+    """Whoever may not list Nodes is not told that theirs has lost the device, or is not ready."""
+    [node] = state_of(a_cluster(pods=(a_pod("p", a_share()),))).nodes
+    [device] = node.devices
+
+    assert (1, 3000, True) == (device.replicas, device.memory_mib, device.is_healthy)
+    assert node.is_ready
+
+
 def test_device_that_its_node_only_counts_is_not_taken_for_one_that_is_gone() -> None:
     """Some vendors register no inventory, so that what is granted is all that is known of a device."""
     pod = a_pod("p", a_share("neuron-0"))

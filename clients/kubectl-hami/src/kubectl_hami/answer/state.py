@@ -75,7 +75,8 @@ def state_of(cluster: ClusterSnapshot) -> ClusterState:
     for name in sorted(objects.keys() | by_node.keys()):
         offered = _inventory(objects.get(name, {}), name, problems)
         if offered or name in by_node:
-            nodes.append(_node(name, objects.get(name, {}), offered, by_node[name], uses.get(name)))
+            node = objects.get(name, {}) if objects else None
+            nodes.append(_node(name, node, offered, by_node[name], uses.get(name)))
     return ClusterState(
         cluster=cluster.name,
         taken_at=cluster.taken_at,
@@ -99,8 +100,9 @@ def _inventory(node: Object, name: str, problems: list[str]) -> dict[str, Offere
 
 
 def _node(
-    name: str, node: Object, offered: Mapping[str, Offered], allocated: list[PodAllocation], use: _Use | None
+    name: str, node: Object | None, offered: Mapping[str, Offered], allocated: list[PodAllocation], use: _Use | None
 ) -> Node:
+    """Return the Node *name*, whose object is *node*: empty if there is none, None if no Node could be read."""
     amounts: defaultdict[str, Amounts] = defaultdict(Amounts)
     shares: defaultdict[str, list[Share]] = defaultdict(list)
     vendors: dict[str, str] = {}
@@ -110,11 +112,12 @@ def _node(
         for uuid, vendor, share in one.shares:
             vendors[uuid] = vendor
             shares[uuid].append(_measured_share(share, uuid, use))
+    is_read, node = node is not None, node or {}
     cordoned = {uuid.strip() for uuid in _annotations(node).get(keys.NODE_CORDON, "").split(",")}
     devices = [
         _device(
             name,
-            offered.get(uuid) or _unlisted(uuid, vendors.get(uuid, ""), amounts[uuid]),
+            offered.get(uuid) or _unlisted(uuid, is_read and vendors.get(uuid, "") not in _COUNTED, amounts[uuid]),
             vendors.get(uuid, ""),
             uuid in cordoned,
             amounts.get(uuid, NOTHING),
@@ -125,16 +128,16 @@ def _node(
     ]
     return Node(
         name=name,
-        is_ready=is_ready(node),
+        is_ready=is_ready(node) or not is_read,
         is_cordoned=bool((node.get("spec") or {}).get("unschedulable")),
         is_measured=use is not None,
         devices=tuple(sorted(devices, key=lambda device: (device.replicas == 0, device.index, device.id))),
     )
 
 
-def _unlisted(uuid: str, vendor: str, granted: Amounts) -> Offered:
-    """Return a device that no inventory lists: one that only its Node counts, or else one that is gone."""
-    if vendor in _COUNTED:
+def _unlisted(uuid: str, is_gone: bool, granted: Amounts) -> Offered:
+    """Return a device that no inventory lists: it is gone, or else only what is granted of it is known."""
+    if not is_gone:
         return Offered(uuid, granted.replicas, granted.memory_mib, granted.core_percent, "", index=-1)
     return Offered(uuid, 0, 0, 0, "", index=-1, healthy=False)
 

@@ -37,9 +37,11 @@ def collect_pods(source: Source, namespace: str = "") -> ClusterSnapshot:
         ReadError: the Pods cannot be read.
     """
     problems: list[str] = []
-    refusals = everything(source, "/api/v1/events", problems, **REFUSALS)
-    pods = _pods(source, namespace, problems)
-    return ClusterSnapshot(source.name, source.now(), pods=pods, refusals=refusals, problems=tuple(problems))
+    refusals = _refusals(source, namespace, problems)
+    pods, is_partial = _pods(source, namespace, problems)
+    return ClusterSnapshot(
+        source.name, source.now(), pods=pods, is_partial=is_partial, refusals=refusals, problems=tuple(problems)
+    )
 
 
 def collect(source: Source, namespace: str = "", *, with_quotas: bool = False) -> ClusterSnapshot:
@@ -65,13 +67,14 @@ def _objects(source: Source, namespace: str = "", *, with_quotas: bool = False) 
     with ThreadPoolExecutor(_LISTS) as pool:
         quotas = pool.submit(_quotas, source, namespace, problems) if with_quotas else None
         nodes = pool.submit(everything, source, "/api/v1/nodes", problems)
-        refusals = pool.submit(everything, source, "/api/v1/events", problems, **REFUSALS)
-        pods = _pods(source, namespace, problems)
+        refusals = pool.submit(_refusals, source, namespace, problems)
+        pods, is_partial = _pods(source, namespace, problems)
     return ClusterSnapshot(
         name=source.name,
         taken_at=source.now(),
         nodes=nodes.result(),
         pods=pods,
+        is_partial=is_partial,
         refusals=refusals.result(),
         quotas=quotas.result() if quotas else (),
         problems=tuple(problems),
@@ -126,9 +129,10 @@ def everything(source: Source, path: str, problems: list[str], **query: str) -> 
         return ()
 
 
-def _pods(source: Source, namespace: str, problems: list[str]) -> tuple[Object, ...]:
+def _pods(source: Source, namespace: str, problems: list[str]) -> tuple[tuple[Object, ...], bool]:
+    """Return the Pods, and whether they are only those of *namespace* because the caller may not list all."""
     try:
-        return tuple(objects(source, "/api/v1/pods"))
+        return tuple(objects(source, "/api/v1/pods")), False
     except ReadError as error:
         if not error.is_forbidden:
             raise
@@ -137,7 +141,18 @@ def _pods(source: Source, namespace: str, problems: list[str]) -> tuple[Object, 
                 error.what, f"{error.why}; with -n NAMESPACE only its Pods are read", error.status
             ) from error
         problems.append(f"{error}; only the Pods of {namespace} count, and use is unknown")
-        return tuple(objects(source, f"/api/v1/namespaces/{namespace}/pods"))
+        return tuple(objects(source, f"/api/v1/namespaces/{namespace}/pods")), True
+
+
+def _refusals(source: Source, namespace: str, problems: list[str]) -> tuple[Object, ...]:
+    """Return the Events in which the scheduler says why, only those of *namespace* if the caller may not list all."""
+    try:
+        return tuple(objects(source, "/api/v1/events", **REFUSALS))
+    except ReadError as error:
+        if error.is_forbidden and namespace:
+            return everything(source, f"/api/v1/namespaces/{namespace}/events", problems, **REFUSALS)
+        problems.append(str(error))
+        return ()
 
 
 def _quotas(source: Source, namespace: str, problems: list[str]) -> tuple[Object, ...]:
@@ -162,7 +177,7 @@ def _measured(
         names = ", ".join(node for node, _ in silent[:_SILENT_NAMED])
         more = f" and {len(silent) - _SILENT_NAMED} more" if len(silent) > _SILENT_NAMED else ""
         problems.append(f"use is unknown on {names}{more}: {silent[0][1]}")
-    elif not answers:
+    elif not answers and not cluster.is_partial:
         problems.append("no monitor is running, so use is unknown")
     measured = {node: answer for node, answer in answers if not isinstance(answer, ReadError)}
     return replace(cluster, monitors=measured, problems=tuple(problems))

@@ -58,7 +58,10 @@ class Device:
     mode: str
     """`hami-core`, `mig` or `mps`; empty if its plugin names none."""
     replicas: int
-    """How many shares it may have; 0 if its Node no longer offers it."""
+    """
+    How many shares it may have; 0 if its Node no longer offers it. If no Node could be read, what is granted of a
+    device stands for what is offered.
+    """
     memory_mib: int
     """Offered."""
     core_percent: int
@@ -150,6 +153,8 @@ class ClusterSnapshot:
     taken_at: datetime
     nodes: tuple[Object, ...] = ()
     pods: tuple[Object, ...] = ()
+    is_partial: bool = False
+    """Whether the Pods are only those of one namespace, because the caller may not list all."""
     refusals: tuple[Object, ...] = ()
     """The Events in which the scheduler says why a Pod fits nowhere."""
     quotas: tuple[Object, ...] = ()

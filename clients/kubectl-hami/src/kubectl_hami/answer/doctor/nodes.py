@@ -92,6 +92,8 @@ def drivers(examined: Examined) -> Answer:
 
 def devices(examined: Examined) -> Answer:
     """Check that all devices are healthy, and still offered where shares are held."""
+    if not examined.cluster.nodes:
+        return unknown("no Node can be read", _NODES_FIX)
     every = [(node.name, device) for node in state_of(examined.cluster).nodes for device in node.devices]
     gone = [f"{device.id} on {node}" for node, device in every if not device.replicas]
     ill = [f"{device.id} on {node}" for node, device in every if device.replicas and not device.is_healthy]
