@@ -59,8 +59,9 @@ def alerts() -> frozenset[str]:
 
 @cache
 def chart_text() -> str:
-    """Return the chart's templates as one text."""
-    return "\n".join(path.read_text() for path in (CHART / "templates").rglob("*.*"))
+    """Return the chart's templates, and its values for platforms, as one text."""
+    files = [*(CHART / "templates").rglob("*.*"), *CHART.glob("platforms/*.yaml")]
+    return "\n".join(path.read_text() for path in files)
 
 
 def is_said(text: str) -> bool:

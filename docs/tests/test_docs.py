@@ -35,7 +35,7 @@ HELM = frozenset({"get", "history", "install", "list", "rollback", "template", "
 OBJECT = re.compile(r"(?:deployments?|daemonsets?|services?|lease|mutatingwebhookconfigurations?)(?:/| )(hami-[a-z-]+)")
 KEY = re.compile(r"(?:hami\.io|nvidia\.com)/[a-z.-]+")
 VALUE = re.compile(r"([a-z][A-Za-z]*(?:\.[A-Za-z-]+)+)(?:=.*)?")
-NO_VALUE = (".crt", ".io", ".json", ".key", ".py", ".so")
+NO_VALUE = (".crt", ".io", ".json", ".key", ".py", ".so", ".yaml")
 """Endings of names that look like values: files and the webhook's name."""
 REASON = re.compile(r"(?:[A-Z][a-z]+){2,}")
 VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")

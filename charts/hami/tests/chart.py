@@ -22,6 +22,8 @@ CHART = Path(__file__).parents[1]
 HAMI_DEFAULTS = {file.stem: file for file in CHART.glob("hami-defaults/*.yaml")}
 """The default values file of each version of HAMi's chart."""
 INSTALLATIONS = {file.stem.removesuffix("-values"): file for file in sorted(CHART.glob("ci/*-values.yaml"))}
+PLATFORMS = {file.stem: file for file in sorted(CHART.glob("platforms/*.yaml"))}
+"""The values for each platform that needs some, without a registry."""
 FIRST = ("--values", str(CHART / "ci/default-values.yaml"))
 """The values below all others: the registry, without which the chart stops."""
 KUBERNETES = "1.34.4"
@@ -79,6 +81,18 @@ def run(*arguments: str) -> str:
     if done.returncode != 0:
         raise RefusedError(done.stderr)
     return done.stdout
+
+
+def rendering(folder: Path) -> str:
+    """Return a PATH, made in *folder*, whose helm renders what it should install, and whose kubectl does nothing."""
+    place = folder / "bin"
+    place.mkdir()
+    template = f"exec {helm()} template --kube-version {KUBERNETES}"
+    scripts = {"helm": f'[ "$1" = install ] && shift && {template} "$@"', "kubectl": "exit 0"}
+    for name, script in scripts.items():
+        (place / name).write_text(f"#!/bin/sh\n{script}\n")
+        (place / name).chmod(0o755)
+    return f"{place}:/usr/bin:/bin"
 
 
 @functools.cache

@@ -10,6 +10,7 @@ import yaml
 from .chart import (
     HAMI_DEFAULTS,
     INSTALLATIONS,
+    PLATFORMS,
     Json,
     OnceLoader,
     TwiceError,
@@ -95,9 +96,11 @@ def test_loader_rejects_a_key_twice() -> None:
         yaml.load("a: [{b: 1, b: 1}]", OnceLoader)
 
 
-@pytest.mark.parametrize("file", [*INSTALLATIONS.values(), *HAMI_DEFAULTS.values()], ids=lambda file: file.stem)
+@pytest.mark.parametrize(
+    "file", [*INSTALLATIONS.values(), *HAMI_DEFAULTS.values(), *PLATFORMS.values()], ids=lambda file: file.stem
+)
 def test_no_key_is_twice_in_an_example(file: Any) -> None:
-    """Each values file in ci/, and HAMi's."""
+    """Each values file in ci/ and platforms/, and HAMi's."""
     assert everything("--values", str(file))
 
 

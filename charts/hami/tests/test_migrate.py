@@ -9,7 +9,7 @@ import yaml
 
 from harness.documents.commands import Document
 
-from .chart import CHART, HAMI_VALUES, KUBERNETES, Json, helm, needs_helm
+from .chart import CHART, HAMI_VALUES, Json, needs_helm, rendering
 
 pytestmark = needs_helm
 
@@ -26,23 +26,12 @@ FILES: dict[str, Json] = {
 """What `helm get values` may have saved."""
 
 
-@pytest.fixture
-def search_path(tmp_path: Path) -> str:
-    """A PATH whose helm renders instead of installing, as there is no cluster."""
-    program = tmp_path / "bin/helm"
-    program.parent.mkdir()
-    template = f"exec {helm()} template --kube-version {KUBERNETES}"
-    program.write_text(f'#!/bin/sh\n[ "$1" = install ] && shift && {template} "$@"\n')
-    program.chmod(0o755)
-    return f"{program.parent}:/usr/bin:/bin"
-
-
 @pytest.mark.parametrize("values", FILES.values(), ids=FILES)
-def test_first_installation_accepts_the_saved_values(values: Json, search_path: str, tmp_path: Path) -> None:
+def test_first_installation_accepts_the_saved_values(values: Json, tmp_path: Path) -> None:
     """The command as it is on the page, with another registry than the file's. Nothing is on yet."""
     saved = tmp_path / "saved.yaml"
     saved.write_text(yaml.safe_dump(values))
-    environment = {"PATH": search_path, "HAMI_VALUES": str(saved), "REGISTRY": "registry.example"}
+    environment = {"PATH": rendering(tmp_path), "HAMI_VALUES": str(saved), "REGISTRY": "registry.example"}
 
     output = Document(ROOT / "docs/migrate.md").run("begin", environment, folder=ROOT)
 

@@ -16,6 +16,7 @@ from .chart import (
     INSTALLATIONS,
     KUBERNETES,
     PARTS,
+    PLATFORMS,
     RefusedError,
     everything,
     needs_helm,
@@ -29,7 +30,7 @@ pytestmark = needs_helm
 GOLDEN = Path(__file__).parent / "golden"
 NODE_MINORS = ["1.28", "1.29", "1.30"]
 """Of these the chart installs only what runs on every Node."""
-MINORS = ["1.31", "1.32", "1.33", "1.34", "1.35", "1.36"]
+MINORS = ["1.31", "1.32", "1.33", "1.34", "1.35", "1.36", "1.37"]
 OTHERS = {
     "cert-manager.io/v1": {
         "Issuer": lambda spec: spec == {"selfSigned": {}},
@@ -56,7 +57,9 @@ def installation(request: pytest.FixtureRequest) -> Path:
     return INSTALLATIONS[request.param]
 
 
-@pytest.mark.parametrize("file", [*INSTALLATIONS.values(), *HAMI_DEFAULTS.values()], ids=lambda file: file.stem)
+@pytest.mark.parametrize(
+    "file", [*INSTALLATIONS.values(), *HAMI_DEFAULTS.values(), *PLATFORMS.values()], ids=lambda file: file.stem
+)
 def test_lint_finds_nothing(file: Path) -> None:
     """Warnings fail the test too."""
     run("lint", "--strict", "--kube-version", KUBERNETES, *FIRST, "--values", str(file), str(CHART))
@@ -104,6 +107,13 @@ def test_render_equals_the_golden_file(name: str, request: pytest.FixtureRequest
 def test_every_object_is_valid_in_kubernetes(installation: Path, minor: str) -> None:
     """The API's schema knows every field."""
     assert_valid(installation, minor)
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+@pytest.mark.parametrize("minor", [MINORS[0], MINORS[-1]])
+def test_every_object_for_a_platform_is_valid_in_kubernetes(platform: str, minor: str) -> None:
+    """In the oldest and the newest Kubernetes."""
+    assert_valid(PLATFORMS[platform], minor)
 
 
 @pytest.mark.parametrize("minor", NODE_MINORS)

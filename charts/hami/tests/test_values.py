@@ -20,6 +20,7 @@ from .chart import (
     HAMI_DEFAULTS,
     HAMI_VALUES,
     INSTALLATIONS,
+    PLATFORMS,
     SCHEMA,
     VALUES,
     Json,
@@ -73,7 +74,7 @@ def test_schema_is_valid_json_schema() -> None:
 
 @pytest.mark.parametrize(
     "file",
-    [CHART / "values.yaml", *INSTALLATIONS.values(), *HAMI_DEFAULTS.values()],
+    [CHART / "values.yaml", *INSTALLATIONS.values(), *HAMI_DEFAULTS.values(), *PLATFORMS.values()],
     ids=lambda file: f"{file.parent.name}/{file.name}",
 )
 def test_values_file_is_valid(file: Path) -> None:
