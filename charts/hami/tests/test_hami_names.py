@@ -180,6 +180,7 @@ def test_defaults_of_every_version_render_the_same(version: str) -> None:
         ("devicePlugin.deviceListStrategy", "volume-mounts"),
         ("devicePlugin.nvidiaDriverRoot", "/run/nvidia/driver"),
         ("devicePlugin.deviceSplitCount", 4),
+        ("devicePlugin.disablecorelimit", "true"),
         ("devicePlugin.passDeviceSpecsEnabled", True),
         ("devicePlugin.tolerations", [{"operator": "Exists"}]),
         ("scheduler.admissionWebhook.failurePolicy", "Fail"),
@@ -213,9 +214,9 @@ def test_copied_file_keeps_the_drivers_limits(version: str) -> None:
 
 
 def test_wish_for_envvar_is_followed_and_its_cost_is_told() -> None:
-    """Alone, or in a copied file without disablecorelimit, which says that the file was copied."""
+    """Alone, or in a copied file without ctrPath, which says that the file was copied."""
     alone = given({"devicePlugin": {"deviceListStrategy": "envvar"}})
-    unset = ("--set-json", "devicePlugin.disablecorelimit=null")
+    unset = ("--set-json", "devicePlugin.monitor.ctrPath=null")
     copied = ("--values", str(HAMI_DEFAULTS["2.10"]), *unset)
 
     for arguments in (alone, copied):
@@ -390,7 +391,7 @@ def test_strict_refuses_every_value_without_effect() -> None:
         values = merged(values, nested(old, {"key": "one"} if isinstance(hami_default(old), dict) else "one"))
     for old in ALIASES["replaced"]:
         values = merged(values, nested(old, hami_default(old)))
-    neighbours = {"scheduler.kubeScheduler.image.pullPolicy", "devicePlugin.disablecorelimit"}
+    neighbours = {"scheduler.kubeScheduler.image.pullPolicy", "devicePlugin.monitor.ctrPath"}
     for old in neighbours:
         values = merged(values, nested(old, hami_default(old)))
 
