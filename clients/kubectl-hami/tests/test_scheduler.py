@@ -77,6 +77,16 @@ def test_without_a_scheduler_the_sentence_says_what_was_looked_for() -> None:
         explanation(FakeSource(of_schedulers()), "ns", "p")
 
 
+def test_who_may_not_list_all_pods_is_told_what_allows_it() -> None:
+    """The answers show Pods of all namespaces, so the rights of one do not suffice."""
+    source = FakeSource({"/api/v1/pods": ReadError("/api/v1/pods", "pods is forbidden", 403)})
+
+    with pytest.raises(ReadError, match="which you may not list; the chart's role hami-operator allows it") as caught:
+        schedulers(source)
+
+    assert caught.value.is_forbidden
+
+
 def test_scheduler_without_our_port_is_said_to_be_anothers() -> None:
     """HAMi's scheduler explains nothing."""
     source = FakeSource({"/api/v1/pods": {"items": [a_service("scheduler", "a", metrics=9395)]}})

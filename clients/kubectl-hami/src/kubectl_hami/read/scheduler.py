@@ -69,10 +69,18 @@ def schedulers(source: Source) -> list[Endpoint]:
     Return where the schedulers answer people, the leader first.
 
     Raises:
-        ReadError: none is running, or none has a port for that.
+        ReadError: none is running, none has a port for that, or the caller may not list the Pods of all namespaces.
     """
     selector = {"labelSelector": f"{COMPONENT}={SCHEDULER}"}
-    pods = list(pods_of(objects(source, "/api/v1/pods", **selector), SCHEDULER))
+    try:
+        pods = list(pods_of(objects(source, "/api/v1/pods", **selector), SCHEDULER))
+    except ReadError as error:
+        if not error.is_forbidden:
+            raise
+        why = (
+            "its answers show Pods of all namespaces, which you may not list; the chart's role hami-operator allows it"
+        )
+        raise ReadError(_WHAT, why, error.status) from error
     if not pods:
         raise ReadError(_WHAT, f"no Pod with the label {COMPONENT}={SCHEDULER} is running")
     ports = [port for pod in leader_first(pods, _holder(source, pods)) if (port := endpoint(pod, EXPLAIN))]
