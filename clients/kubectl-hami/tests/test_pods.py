@@ -1,102 +1,93 @@
 """
-Who is on a device or a Node, and what moves them away.
+The status of each Pod: phase, age, owner, and why it does not run.
 """
 
-import json
-import shlex
 from typing import Any
 
 import pytest
 
-from hamicommon.wire import keys
-from kubectl_hami.answer.residents import Place, place
+from kubectl_hami.answer.pods import PodStatus, owner_of, statuses
 from kubectl_hami.answer.state import state_of
 
-from .builders import a_cluster, a_device, a_node, a_pod, a_share
-
-CORDON = keys.NODE_CORDON
+from .builders import a_cluster, a_pod, a_refusal, a_share
 
 
-def owned(name: str, kind: str, *uuids: str) -> dict[str, Any]:
-    """Return a bound Pod that a controller of this kind made."""
-    pod = a_pod(name, *(a_share(uuid) for uuid in uuids))
-    pod["metadata"]["ownerReferences"] = [{"kind": kind, "name": f"of-{name}", "controller": True}]
-    return pod
+def found(*pods: dict[str, Any], refusals: tuple[dict[str, Any], ...] = ()) -> list[PodStatus]:
+    """Return the statuses of *pods*."""
+    cluster = a_cluster(pods=pods, refusals=refusals)
+    return list(statuses(cluster.pods, state_of(cluster)))
 
 
-def found(name: str, *pods: dict[str, Any], **annotations: str) -> Place | None:
-    """Return who is at *name* on a Node of two devices with *pods*."""
-    node = a_node("n1", a_device(), a_device("GPU-b", index=1), **annotations)
-    cluster = a_cluster(nodes=(node,), pods=pods)
-    return place(state_of(cluster), cluster.pods, name)
+def made_by(kind: str, name: str, **labels: str) -> dict[str, Any]:
+    """Return the metadata of a Pod with a controller."""
+    others = {"kind": "Node", "name": "n", "controller": False}
+    return {"ownerReferences": [others, {"kind": kind, "name": name, "controller": True}], "labels": labels}
 
 
-def pods_of(answer: Place | None) -> list[str]:
-    """Return the names of the Pods of an answer."""
-    assert answer is not None
-    return [one.share.pod for one in answer.residents]
+def test_pods_that_hold_or_wait_for_a_device_have_a_status() -> None:
+    """No others: a cluster has many Pods without devices."""
+    without = a_pod("without", spec={"containers": [{"name": "main"}]})
+
+    assert ["holds", "waits"] == [one.pod for one in found(a_pod("holds", a_share()), a_pod("waits"), without)]
 
 
-def test_device_is_found_by_its_uuid_and_by_its_place_on_a_node() -> None:
-    """With the Pods on it and no other; a Node has those of all its devices."""
-    pods = (a_pod("first", a_share()), a_pod("second", a_share("GPU-b")))
+def test_pod_without_a_node_has_the_schedulers_cause() -> None:
+    """The one that the list of waiting Pods has."""
+    [one] = found(a_pod("p"), refusals=(a_refusal("p"),))
 
-    assert ["first"] == pods_of(found("GPU-a", *pods)) == pods_of(found("n1/0", *pods))
-    assert ["first", "second"] == pods_of(found("n1", *pods))
-    assert found("GPU-c", *pods) is None
-    assert found("n1/2", *pods) is None
+    assert ("Pending", "0 of 1 nodes: 1 lacks 3000 MiB") == (one.phase, one.cause)
 
 
-def test_pods_that_come_back_elsewhere_are_moved_first() -> None:
-    """After what keeps new ones out; a Pod that nobody creates again comes last."""
-    answer = found("n1", a_pod("alone", a_share()), owned("agent", "DaemonSet", "GPU-a"), owned("web", "Job", "GPU-a"))
+@pytest.mark.parametrize(
+    ("statuses_of_containers", "cause"),
+    [
+        ([{"name": "main", "state": {"running": {}}}], ""),
+        (
+            [{"name": "main", "state": {"waiting": {"reason": "ContainerCreating"}}}],
+            "container main: ContainerCreating",
+        ),
+        (
+            [
+                {"name": "a", "state": {"waiting": {"reason": "PodInitializing"}}},
+                {"name": "b", "state": {"waiting": {"reason": "ErrImagePull", "message": "no such tag"}}},
+            ],
+            "container b: ErrImagePull: no such tag",
+        ),
+        (
+            [{"name": "main", "state": {"waiting": {"reason": "X", "message": "m" * 999}}}],
+            f"container main: X: {'m' * 280}…",
+        ),
+        ([{}], ""),
+    ],
+    ids=["runs", "is created", "cannot start", "long", "empty"],
+)
+def test_pod_with_a_node_has_the_container_that_does_not_run(
+    statuses_of_containers: list[dict[str, Any]], cause: str
+) -> None:
+    """With the kubelet's reason and message; a container behind others is not the cause."""
+    [one] = found(a_pod("p", a_share(), status={"containerStatuses": statuses_of_containers}))
 
-    assert answer is not None
-    cordon, *moves = answer.moves
-    assert "kubectl cordon n1" == cordon
-    assert ["web", "agent", "alone"] == [move.rpartition("/eviction")[0].rpartition("/")[2] for move in moves]
-    assert [move.partition("  # ")[2] for move in moves] == [
-        "Job/of-web creates it again",
-        "DaemonSet/of-agent creates it again on this Node",
-        "no owner is known: nothing may create it again",
-    ]
-
-
-def test_device_is_closed_beside_those_that_are_closed_already() -> None:
-    """One annotation has them all."""
-    answer = found("GPU-a", a_pod("p", a_share()), **{CORDON: "GPU-b"})
-
-    assert answer is not None
-    assert f"kubectl annotate --overwrite node n1 {CORDON}=GPU-a,GPU-b" == answer.moves[0]
-
-
-def test_pod_on_two_devices_of_a_node_is_moved_once() -> None:
-    """It has a row for each."""
-    answer = found("n1", owned("both", "Job", "GPU-a", "GPU-b"))
-
-    assert ["both", "both"] == pods_of(answer)
-    assert answer is not None
-    assert 2 == len(answer.moves)
-
-
-def test_eviction_is_one_that_the_api_server_takes() -> None:
-    """An object that names the Pod, sent to its own path."""
-    answer = found("n1", a_pod("p", a_share()))
-
-    assert answer is not None
-    echo, _, create = answer.moves[1].partition(" | ")
-    body = json.loads(shlex.split(echo)[1])
-    assert ("policy/v1", "Eviction") == (body["apiVersion"], body["kind"])
-    assert {"namespace": "default", "name": "p"} == body["metadata"]
-    assert "kubectl create --raw /api/v1/namespaces/default/pods/p/eviction -f -" == create.partition("  #")[0]
+    assert cause == one.cause
 
 
-@pytest.mark.parametrize("name", ["p; reboot", "$(reboot)", "'p'"])
-def test_name_that_a_shell_would_obey_is_one_word(name: str) -> None:
-    """An archive may come from anybody."""
-    answer = found("n1", a_pod(name, a_share()))
+def test_pod_that_is_deleted_is_terminating() -> None:
+    """As kubectl says it."""
+    [one] = found(a_pod("p", a_share(), metadata={"deletionTimestamp": "2026-11-25T12:00:00Z"}))
 
-    assert answer is not None
-    words = shlex.split(answer.moves[1].partition("  #")[0])
-    assert f"/api/v1/namespaces/default/pods/{name}/eviction" in words
-    assert ["echo", "|", "kubectl"] == [words[0], words[2], words[3]]
+    assert "Terminating" == one.phase
+
+
+@pytest.mark.parametrize(
+    ("metadata", "owner"),
+    [
+        (made_by("ReplicaSet", "train-5d8c7", **{"pod-template-hash": "5d8c7"}), "Deployment/train"),
+        (made_by("ReplicaSet", "train-5d8c7"), "ReplicaSet/train-5d8c7"),
+        (made_by("ReplicaSet", "alone", **{"pod-template-hash": ""}), "ReplicaSet/alone"),
+        (made_by("StatefulSet", "db"), "StatefulSet/db"),
+        ({"ownerReferences": [{"kind": "Node", "name": "n"}]}, ""),
+        ({}, ""),
+    ],
+)
+def test_owner_is_the_controller_that_a_person_wrote(metadata: dict[str, Any], owner: str) -> None:
+    """A Deployment's ReplicaSet has its name and the hash that the Pod's label has."""
+    assert owner == owner_of({"metadata": metadata})

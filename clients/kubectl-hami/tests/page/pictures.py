@@ -77,6 +77,19 @@ def a_waiting_pod(pod: str, namespace: str = "default", minutes: float = 12, **f
     return waiting | fields
 
 
+def a_status(pod: str, namespace: str = "default", minutes: float = 90, **fields: Any) -> Json:
+    """Return the status of a Pod that runs since *minutes*, of a Deployment."""
+    status = {
+        "namespace": namespace,
+        "pod": pod,
+        "phase": "Running",
+        "since": (NOW - timedelta(minutes=minutes)).isoformat(),
+        "owner": "Deployment/train",
+        "cause": "",
+    }
+    return status | fields
+
+
 def a_picture(*nodes: Json, waiting: tuple[Json, ...] = (), **fields: Any) -> Json:
     """Return a picture of *nodes*."""
     picture = {
@@ -84,6 +97,7 @@ def a_picture(*nodes: Json, waiting: tuple[Json, ...] = (), **fields: Any) -> Js
         "takenAt": NOW.isoformat(),
         "nodes": list(nodes),
         "waiting": list(waiting),
+        "pods": [],
         "problems": [],
     }
     return picture | fields
@@ -120,7 +134,32 @@ def a_cluster(devices: int, seed: int = 1) -> Json:
         )
         for minutes, count in [(minutes, dice.choice((2, 4, 8))) for minutes in waits]
     )
-    return a_picture(*nodes, waiting=waiting, cluster="production")
+    pods = [_status(dice, share) for node in nodes for device in node["devices"] for share in device["shares"]]
+    pods += [
+        a_status(
+            one["pod"],
+            one["namespace"],
+            phase="Pending",
+            since=one["since"],
+            owner=_owner(one["pod"]),
+            cause=one["cause"],
+        )
+        for one in waiting
+    ]
+    return a_picture(*nodes, waiting=waiting, pods=pods, cluster="production")
+
+
+def _owner(pod: str) -> str:
+    work, _, ending = pod.partition("-")
+    return f"Deployment/{work}" if work in {"serve", "embed"} else f"Job/{work}-{ending[:2]}"
+
+
+def _status(dice: random.Random, share: Json) -> Json:
+    owner = "" if share["pod"].startswith("notebook") else _owner(share["pod"])
+    if dice.random() > 0.02:
+        return a_status(share["pod"], share["namespace"], minutes=round(dice.expovariate(1 / 3000)), owner=owner)
+    cause = "container main: ImagePullBackOff: Back-off pulling image"
+    return a_status(share["pod"], share["namespace"], minutes=4, owner=owner, phase="Pending", cause=cause)
 
 
 def _shares(dice: random.Random, memory_mib: int) -> list[Json]:

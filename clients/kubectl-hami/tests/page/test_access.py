@@ -10,7 +10,7 @@ from selenium.webdriver.common.keys import Keys
 from testbed import browser
 
 from .page import Page, Told
-from .pictures import HOSTILE, NOW, a_cluster, a_device, a_node, a_picture, a_share, a_waiting_pod
+from .pictures import HOSTILE, NOW, a_cluster, a_device, a_node, a_picture, a_share, a_status, a_waiting_pod
 from .test_commands import a_comparison, a_report
 
 PICTURE = a_picture(
@@ -166,8 +166,12 @@ def test_texts_of_tenants_are_shown_and_do_nothing(page: Page, told: Told) -> No
         {"at": NOW.isoformat(), "type": HOSTILE, "reason": HOSTILE, "message": HOSTILE, "count": 1}
     ]
     waiting = a_waiting_pod("large", asks=HOSTILE, cause=HOSTILE)
+    status = a_status(HOSTILE, HOSTILE, phase=HOSTILE, owner=HOSTILE, cause=HOSTILE)
     picture = a_picture(
-        a_node(HOSTILE, a_device(HOSTILE, 0, share, model=HOSTILE)), waiting=(waiting,), problems=[HOSTILE]
+        a_node(HOSTILE, a_device(HOSTILE, 0, share, model=HOSTILE)),
+        waiting=(waiting,),
+        pods=[status, {**status, "namespace": "default", "pod": "large"}],
+        problems=[HOSTILE],
     )
 
     told.checks = [{"name": HOSTILE, "health": HOSTILE, "found": HOSTILE, "fix": HOSTILE}]

@@ -57,15 +57,58 @@ def test_a_device_says_in_words_what_its_bar_shows(page: Page) -> None:
 
 
 def test_the_whole_cluster_is_one_line_of_sums(page: Page) -> None:
-    """Devices, what is granted of them, what is used of that, what is free."""
+    """Devices, their memory and their compute: what is granted and what is used; what is free."""
     page.open(TWO_NODES)
 
     assert [
         "3 devices on 2 nodes",
-        "24 % granted of 120.0 GiB",
-        "19 % of the grants used",
+        "24 % of 120.0 GiB memory granted",
+        "19 % of that used",
+        "25 % of the compute granted",
+        "35 % of the compute busy",
         "1 device free",
     ] == page.texts("#summary .figure")
+
+
+def test_a_cluster_without_devices_says_what_to_do_next(page: Page) -> None:
+    """Which label starts the device plugin, and who says what is missing."""
+    page.open(a_picture())
+
+    steps = page.texts("#view .nothing li")
+
+    assert ["kubectl label node NODE gpu=on", "devicePlugin.nodeSelector", "kubectl hami doctor"] == page.texts(
+        "#view .nothing code"
+    )
+    assert steps[0].startswith("Label a node that has devices")
+    assert ["0 devices on 0 nodes"] == page.texts("#summary .figure")
+    page.find("#view .nothing a").click()
+    page.eventually(lambda: page.state == "/doctor")
+
+
+@pytest.mark.parametrize(
+    ("mib", "words"),
+    [
+        (0, "0.0 of 40.0 GiB"),
+        (1, "0.01 of 40.0 GiB"),
+        (400, "0.39 of 40.0 GiB"),
+        (3000, "2.9 of 40.0 GiB"),
+        (1_307_853, "1 277 of 40.0 GiB"),
+    ],
+)
+def test_memory_is_in_gib_of_few_digits(page: Page, mib: int, words: str) -> None:
+    """What is not nothing never reads as nothing."""
+    page.open(a_picture(a_node("node-a", a_device("node-a", 0, grantedMemoryMib=mib))))
+
+    assert words == page.text(".device-amount")
+
+
+@pytest.mark.parametrize("state", ["/devices", "/pods", "/node/node-a", "/pod/default/half", "/grants", "/usage/pods"])
+def test_no_amount_of_memory_is_in_another_unit(page: Page, state: str) -> None:
+    """Only what the page quotes has MiB."""
+    page.open(TWO_NODES, f"#{state}")
+    page.eventually(lambda: "Asking" not in page.text("#view"))
+
+    assert not [unit for unit in ("MiB", "TiB", " MB", " GB") if unit in page.text("body")]
 
 
 def test_a_node_that_is_not_ready_and_a_sick_device_stand_out(page: Page) -> None:

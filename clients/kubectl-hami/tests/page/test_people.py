@@ -10,17 +10,25 @@ import pytest
 from testbed.webpage import plain
 
 from .page import Page, Told
-from .pictures import NOW, Json, a_cluster, a_device, a_node, a_picture, a_share, a_waiting_pod
+from .pictures import NOW, Json, a_cluster, a_device, a_node, a_picture, a_share, a_status, a_waiting_pod
 
+CAUSE = "0 of 2 nodes: 2 lack 45000 MiB on any NVIDIA device (best has 40960)"
 PICTURE = a_picture(
     a_node("node-a", a_device("node-a", 0, a_share("train", "team-a"), a_share("serve", "team-b", memoryMib=12000))),
     a_node("node-b", a_device("node-b", 0, a_share("train", "team-a", usedMemoryMib=0)), a_device("node-b", 1)),
     waiting=(a_waiting_pod("large", minutes=12), a_waiting_pod("larger", "team-a", minutes=3, cause="")),
+    pods=[
+        a_status("train", "team-a", minutes=26 * 60),
+        a_status(
+            "serve", "team-b", phase="Pending", owner="Job/serve", cause="container main: ErrImagePull: no such tag"
+        ),
+        a_status("large", phase="Pending", minutes=12, owner="", cause=CAUSE),
+    ],
 )
 REPORT: Json = {
     "pod": "default/large",
     "verdict": "refused",
-    "summary": "0 of 2 nodes: 2 lack 45000 MiB on any NVIDIA device (best has 40960)",
+    "summary": CAUSE,
     "nodes": [
         {"name": "node-a", "fits": False, "why": "best device has 25960 MiB left"},
         {"name": "node-b", "fits": False, "why": "best device has 40960 MiB left"},
@@ -38,7 +46,7 @@ def test_who_waits_stands_beside_the_devices_with_the_cause(page: Page) -> None:
     large, larger = page.texts("#waiting li")
 
     assert ["default/large", "12 min", "asks nvidia.com/gpu 1, nvidia.com/gpumem 45000"] == large.split("\n")[:3]
-    assert large.endswith("0 of 2 nodes: 2 lack 45000 MiB on any NVIDIA device (best has 40960)")
+    assert large.endswith(CAUSE)
     assert ["team-a/larger", "3 min"] == larger.split("\n")[:2]
     assert larger.endswith("The scheduler has not said why.")
     assert page.find("#waiting").location["x"] > page.find(".nodes").location["x"] + page.find(".nodes").size["width"]
@@ -110,6 +118,42 @@ def test_page_of_a_running_pod_has_its_shares_and_its_use_over_time(page: Page) 
     assert ["memory, 2.0 GiB at the end, 11.7 GiB granted", "compute, 12 % at the end, 25 % granted"] == [
         plain(chart.accessible_name) for chart in page.all(".chart")
     ]
+
+
+def test_each_pod_has_its_phase_its_age_its_owner_and_why_it_waits(page: Page) -> None:
+    """A Pod without a Node, one whose container does not start, and one that runs."""
+    page.open(PICTURE, "#/pods")
+
+    rows = {
+        cells[1].text: [plain(cell.text) for cell in cells[2:5]]
+        for cells in (row.find_elements("css selector", "td") for row in page.all("tbody tr:not(.below)"))
+    }
+
+    assert {
+        "large": ["", "waits", "12 min"],
+        "larger": ["", "waits", "3 min"],
+        "serve": ["Job/serve", "Pending", "1 h 30 min"],
+        "train": ["Deployment/train", "Running", "1 d 2 h"],
+    } == rows
+    assert [CAUSE, "container main: ErrImagePull: no such tag"] == page.texts("tr.below")
+
+
+def test_page_of_a_pod_says_its_phase_its_owner_and_what_it_waits_for(page: Page) -> None:
+    """A Pod that holds a device without running costs the device."""
+    page.open(PICTURE, "#/pod/team-b/serve")
+
+    assert "Pending" == page.text("#view h1 .badge")
+    assert "Job/serve · age 1 h 30 min" == page.text("#view .facts")
+    assert "container main: ErrImagePull: no such tag" == page.text("#view .problem")
+
+
+def test_a_cluster_without_pods_says_how_one_asks_for_a_device(page: Page) -> None:
+    """An empty table would be a dead end."""
+    page.open(a_picture(a_node("node-a", a_device("node-a", 0))), "#/pods")
+
+    assert "nvidia.com/gpu: 1" in page.text("#view .nothing")
+    page.find("#view .nothing a").click()
+    page.eventually(lambda: page.state == "/simulate")
 
 
 def test_a_pod_that_is_gone_is_said_to_be_gone(page: Page) -> None:
@@ -214,18 +258,18 @@ def test_back_returns_to_the_search(page: Page) -> None:
 def test_table_of_pods_sorts_and_its_numbers_align(page: Page) -> None:
     """The largest first; digits stand below digits, at the right edge."""
     page.open(PICTURE, "#/pods")
-    page.find("th:nth-child(5) a").click()
+    page.find("th:nth-child(8) a").click()
     page.eventually(lambda: page.state == "/pods?sort=-granted")
 
-    rows = [[cell.text for cell in row.find_elements("css selector", "td")] for row in page.all("tbody tr")]
+    rows = [[cell.text for cell in row.find_elements("css selector", "td")] for row in page.all("tbody tr:not(.below)")]
     edges = page.run(
-        "return [...document.querySelectorAll('td.number:nth-child(5)')].filter((e) => e.textContent).map((cell) => {"
+        "return [...document.querySelectorAll('td.number:nth-child(8)')].filter((e) => e.textContent).map((cell) => {"
         "const range = document.createRange(); range.selectNodeContents(cell);"
         "return range.getBoundingClientRect().right; })"
     )
 
     assert [("team-b", "serve"), ("team-a", "train")] == [tuple(row[:2]) for row in rows[:2]]
-    assert "descending" == page.find("th:nth-child(5)").get_attribute("aria-sort")
+    assert "descending" == page.find("th:nth-child(8)").get_attribute("aria-sort")
     assert 1 == len({round(edge) for edge in edges})
     assert "tabular-nums" == page.find("td.number").value_of_css_property("font-variant-numeric")
 

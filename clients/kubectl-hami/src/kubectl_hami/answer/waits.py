@@ -96,22 +96,23 @@ def _causes(refusals: Iterable[Object], now: datetime) -> dict[tuple[str, str], 
             continue
         if key not in newest or when >= newest[key][0]:
             newest[key] = when, str(event.get("message") or "")
-    return {key: _shortened(message.partition("; asked: ")[0]) for key, (_, message) in newest.items()}
+    return {key: shortened(message.partition("; asked: ")[0]) for key, (_, message) in newest.items()}
 
 
 def _gates(pod: Object) -> str:
     """Return what keeps schedulers from asking about *pod*, empty if nothing does."""
     gates = (pod.get("spec") or {}).get("schedulingGates")
-    return _shortened("gated by " + ", ".join(str(gate.get("name")) for gate in gates)) if gates else ""
+    return shortened("gated by " + ", ".join(str(gate.get("name")) for gate in gates)) if gates else ""
 
 
 def _condition(pod: Object) -> str:
     """Return what kube-scheduler says of *pod*, empty if it has said nothing."""
     for condition in (pod.get("status") or {}).get("conditions") or ():
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-            return _shortened(str(condition.get("message") or ""))
+            return shortened(str(condition.get("message") or ""))
     return ""
 
 
-def _shortened(text: str) -> str:
+def shortened(text: str) -> str:
+    """Return *text*, cut where it is longer than a cause should be."""
     return text if len(text) <= _CAUSE_CHARACTERS else f"{text[: _CAUSE_CHARACTERS - 1]}…"

@@ -14,6 +14,7 @@ from hamicommon.cli.manifests import ManifestError, documents, pods_of, with_nam
 from kubectl_hami.answer.doctor import checks
 from kubectl_hami.answer.events import events_about
 from kubectl_hami.answer.grants import comparisons
+from kubectl_hami.answer.pods import statuses
 from kubectl_hami.answer.state import state_of
 from kubectl_hami.answer.usage import COUNTERS, hours, totals
 from kubectl_hami.commands.command_line import NAME, WELL, UsageError, add_clusters, namespace_of, one_source
@@ -84,9 +85,10 @@ class Answers:
         """The last picture."""
 
     def read_picture(self) -> Mapping[str, Any]:
-        """Return the picture."""
-        self._state = state_of(collect(self._source, self._options.namespace))
-        return dict(shape(self._state))
+        """Return the picture, with the status of each Pod in it."""
+        cluster = collect(self._source, self._options.namespace)
+        self._state = state_of(cluster)
+        return {**shape(self._state), "pods": shape(tuple(statuses(cluster.pods, self._state)))}
 
     def read_explanation(self, namespace: str, name: str) -> Mapping[str, Any]:
         """Return what `explain` prints."""

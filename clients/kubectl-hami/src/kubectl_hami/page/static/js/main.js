@@ -43,7 +43,7 @@ const QUESTIONS = {
 };
 const SEARCHED = ["devices", "pods", "grants"];
 /** The views that have the Pods that wait beside them. */
-const BESIDE_WAITING = ["devices", "pods", "node", "pod"];
+const BESIDE_WAITING = ["devices", "node", "pod"];
 const ANSWER_SECONDS = 10;
 const PROBLEMS_SHOWN = 5;
 

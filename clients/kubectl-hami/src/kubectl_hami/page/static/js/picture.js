@@ -31,9 +31,13 @@ export function picture(json, previous = null) {
         ...NOTHING,
         ...pod,
         isWaiting: true,
-        waits: span((at - Date.parse(pod.since)) / 1000),
+        age: span((at - Date.parse(pod.since)) / 1000),
     }));
     waiting.forEach((pod) => pods.set(podKey(pod), pod));
+    for (const { phase, since, owner, cause, ...name } of json.pods) {
+        const age = since ? span((at - Date.parse(since)) / 1000) : "–";
+        if (pods.has(podKey(name))) Object.assign(pods.get(podKey(name)), { phase, since, age, owner, cause });
+    }
     return {
         ...json,
         at,
@@ -56,22 +60,35 @@ export function colour(owners, pod) {
     return owners.of(pod)?.colour ?? 0;
 }
 
-/** Return the sums over the devices of *nodes*. Unknown use counts as none. */
+/**
+ * Return the sums over the devices of *nodes*. Unknown use of memory counts as none.
+ *
+ * busyPercent   of the devices whose use is known, their mean; null if none is
+ */
 export function totals(nodes) {
     const devices = nodes.flatMap((node) => node.devices);
     const sum = (read) => devices.reduce((all, one) => all + (read(one) ?? 0), 0);
+    const busy = devices.map((one) => one.usedCorePercent).filter((percent) => percent !== null);
     return {
         nodes: nodes.length,
         devices: devices.length,
         memoryMib: sum((one) => one.memoryMib),
         grantedMib: sum((one) => one.grantedMemoryMib),
         usedMib: sum((one) => one.sharesUsedMib),
+        corePercent: sum((one) => one.corePercent),
+        grantedCorePercent: sum((one) => one.grantedCorePercent),
+        busyPercent: busy.length ? sumKnown(busy) / busy.length : null,
         unhealthy: devices.filter((one) => !one.isHealthy).length,
         free: devices.filter((one) => one.isHealthy && one.grantedReplicas === 0).length,
     };
 }
 
 const NOTHING = {
+    phase: "",
+    since: null,
+    age: "–",
+    owner: "",
+    cause: "",
     node: null,
     devices: [],
     shares: [],

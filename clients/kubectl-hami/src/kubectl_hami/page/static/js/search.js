@@ -1,7 +1,7 @@
 // Decides what a search finds. Knows nothing of how it is shown.
 //
-// A search is words, all of which must match. A plain word is part of the name of a node, a device's model or id, a namespace or
-// a Pod. `ns:`, `pod:`, `node:` and `device:` look at that alone; `is:` takes one of the words below. A device matches by what it
+// A search is words, all of which must match. A plain word is part of the name of a node, a device's model or id, a namespace,
+// a Pod or, among Pods, its owner. `ns:`, `pod:`, `node:` and `device:` look at that alone; `is:` takes one of the words below. A device matches by what it
 // is itself, or with one of its shares: words about a share are about the same one.
 
 const DEVICE_STATES = {
@@ -65,7 +65,7 @@ export function matchesPod(pod, wanted) {
         if (field === "is") return POD_STATES[text]?.(pod) ?? false;
         if (field === "node") return has(pod.node, text);
         if (field === "device") return pod.devices.some(({ id, model }) => has(id, text) || has(model, text));
-        return matchesOwner(pod.namespace, pod.pod, field, text) || (field === "" && has(pod.node, text));
+        return matchesOwner(pod.namespace, pod.pod, field, text) || (field === "" && (has(pod.node, text) || has(pod.owner, text)));
     });
 }
 

@@ -32,14 +32,14 @@ export function showDevices(parent, seen, { options }) {
             parent,
             element("div", { class: "owners" }),
             element("div", { class: "nodes" }),
-            element("p", { class: "nothing" }),
+            element("div", { class: "nothing" }),
         );
     const grid = parent.querySelector(".nodes");
     grid.dataset.size = size;
     grid.toggleAttribute("data-few", devices <= FEW);
     grid.toggleAttribute("data-alone", devices > FEW && nodes.length === 1);
     showOwners(parent.querySelector(".owners"), seen, options);
-    parent.querySelector(".nothing").textContent = devices ? "" : nothing(seen, options, wanted);
+    showNothing(parent.querySelector(".nothing"), devices ? "" : nothing(seen, options, wanted));
     const context = JSON.stringify([wanted, seen.owners.all.map((owner) => owner.name)]);
     reconcile(grid, nodes, {
         key: (node) => node.name,
@@ -118,7 +118,29 @@ function showOwners(parent, seen, options) {
     fill(parent, items, rest);
 }
 
+/** Say why there is no device; where the cluster has none at all, also what to do next. */
+function showNothing(parent, sentence) {
+    if (parent.dataset.shown === sentence) return;
+    parent.dataset.shown = sentence;
+    fill(parent, sentence, sentence === NO_NODES ? firstSteps() : null);
+}
+
+const NO_NODES = "No node of this cluster offers a device. What to do next:";
+
+function firstSteps() {
+    const label = element("code", {}, "kubectl label node NODE gpu=on");
+    const doctor = element("a", { href: "#/doctor" }, "Doctor");
+    const command = element("code", {}, "kubectl hami doctor");
+    const selector = element("code", {}, "devicePlugin.nodeSelector");
+    return element(
+        "ol",
+        {},
+        element("li", {}, "Label a node that has devices: ", label, ". The device plugin starts there, unless ", selector, " of the chart names another label."),
+        element("li", {}, "If no device appears here, ", doctor, " (or ", command, ") says which part is missing, and its fix."),
+    );
+}
+
 function nothing(seen, options, wanted) {
-    if (seen.nodes.length === 0) return "No node of this cluster offers a device.";
+    if (seen.nodes.length === 0) return NO_NODES;
     return unknownWord(wanted, { arePods: false }) || `No device matches “${options.q}”.`;
 }

@@ -17,21 +17,29 @@ import { table } from "./table.js";
 export function showPod(parent, seen, state, answer) {
     const story = answer?.problem ? { events: [], eventsProblem: answer.problem } : answer;
     const pod = seen.pods.get(`${state.namespace}/${state.name}`);
-    const waits = pod?.waits ?? "";
+    const status = pod && [pod.isWaiting, pod.phase, pod.age, pod.owner, pod.cause];
     sections(parent, [
-        { name: "title", of: [state.namespace, state.name, waits], draw: () => title(state, waits) },
+        { name: "title", of: [state.namespace, state.name, status], draw: () => title(state, pod) },
         { name: "shares", of: [pod, seen.owners.all], draw: () => held(pod, seen.owners) },
         ...(story ? told(story, seen.at) : [{ name: "asking", of: [], draw: () => nothing("Asking the scheduler …") }]),
     ]);
 }
 
-function title({ namespace, name }, waits) {
+function title({ namespace, name }, pod) {
+    const word = pod?.isWaiting ? `waits ${pod.age}` : pod?.phase;
+    const facts = pod ? [pod.owner, `age ${pod.age}`].filter(Boolean).join(" · ") : "";
     return element(
-        "h1",
+        "div",
         {},
-        element("small", {}, `${namespace}/`),
-        name,
-        waits ? badge("warning", `waits ${waits}`) : null,
+        element(
+            "h1",
+            {},
+            element("small", {}, `${namespace}/`),
+            name,
+            word ? badge(pod.cause || pod.isWaiting ? "warning" : "plain", word) : null,
+        ),
+        facts ? element("p", { class: "facts" }, facts) : null,
+        pod?.cause && !pod.isWaiting ? element("p", { class: "problem" }, pod.cause) : null,
     );
 }
 

@@ -12,6 +12,9 @@ const NAMES = new Intl.Collator("en", { numeric: true });
 const READ = {
     namespace: (pod) => pod.namespace,
     pod: (pod) => pod.pod,
+    owner: (pod) => pod.owner,
+    phase: (pod) => phase(pod),
+    age: (pod) => -Date.parse(pod.since ?? 0),
     node: (pod) => pod.node ?? "",
     devices: (pod) => pod.devices.length,
     granted: (pod) => pod.grantedMib,
@@ -43,12 +46,18 @@ function list(pods, rows, owners, state, order) {
     const more = pods.length - rows.length;
     const none = q
         ? unknownWord(words(q), { arePods: true }) || `No Pod matches “${q}”.`
-        : "No Pod holds or waits for a device.";
+        : [
+              "No Pod holds or waits for a device. One asks by a limit such as ",
+              element("code", {}, "nvidia.com/gpu: 1"),
+              "; ",
+              element("a", { href: "#/simulate" }, "Simulate"),
+              " says what it would get.",
+          ];
     return element(
         "section",
         {},
         element("h1", {}, count(pods.length, "Pod")),
-        rows.length ? table(columns(owners, state, order), rows, { order }) : element("p", { class: "nothing" }, none),
+        rows.length ? table(columns(owners, state, order), rows, { order, below: (pod) => pod.cause }) : element("p", { class: "nothing" }, none),
         more > 0 ? element("p", { class: "more" }, `and ${count(more, "Pod")} more; search to see them`) : null,
     );
 }
@@ -66,16 +75,17 @@ function columns(owners, state, order) {
         column("pod", "Pod", (pod) =>
             element("a", { href: podLink(pod), "data-focus": `${pod.namespace}/${pod.pod}` }, pod.pod),
         ),
-        column("node", "Node", (pod) =>
-            pod.isWaiting ? waiting(pod) : element("a", { href: deviceLink(pod.node) }, pod.node),
-        ),
+        column("owner", "Owner", (pod) => pod.owner),
+        column("phase", "Phase", (pod) => badge(pod.cause || pod.isWaiting ? "warning" : "plain", phase(pod))),
+        column("age", "Age", (pod) => pod.age, true),
+        column("node", "Node", (pod) => (pod.isWaiting ? "" : element("a", { href: deviceLink(pod.node) }, pod.node))),
         column("devices", "Devices", (pod) => (pod.isWaiting ? "" : pod.devices.length), true),
         column("granted", "Granted GiB", (pod) => (pod.isWaiting ? "" : gib(pod.grantedMib)), true),
         column("used", "Used GiB", (pod) => (pod.isWaiting ? "" : gib(pod.usedMib)), true),
         column("part", "Used", (pod) => (pod.isWaiting ? "" : useBar(pod, owners))),
         column(
             "cores",
-            "Cores",
+            "Compute",
             (pod) => (pod.corePercent ? percent(pod.corePercent) : pod.isWaiting ? "" : "any"),
             true,
         ),
@@ -83,8 +93,9 @@ function columns(owners, state, order) {
     ];
 }
 
-function waiting(pod) {
-    return badge("warning", `waits ${pod.waits}`);
+/** Return the phase of a Pod in a word; one without a Node waits. */
+export function phase(pod) {
+    return pod.isWaiting ? "waits" : pod.phase;
 }
 
 function orderOf(sort = "") {
@@ -100,6 +111,6 @@ function compare(one, other, { name, falls }) {
 }
 
 function sortLink(state, key, order) {
-    const falls = order.name === key ? !order.falls : !["namespace", "pod", "node"].includes(key);
+    const falls = order.name === key ? !order.falls : !["namespace", "pod", "owner", "phase", "node"].includes(key);
     return format({ ...state, options: { ...state.options, sort: falls ? `-${key}` : key } });
 }

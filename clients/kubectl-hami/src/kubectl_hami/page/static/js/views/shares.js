@@ -13,7 +13,7 @@ export function shareColumns(owners) {
             name: "Used",
             cell: (share) => useBar({ ...share, grantedMib: share.memoryMib, usedMib: share.usedMemoryMib }, owners),
         },
-        { name: "Cores", isNumber: true, cell: (share) => (share.corePercent ? percent(share.corePercent) : "any") },
+        { name: "Compute", isNumber: true, cell: (share) => (share.corePercent ? percent(share.corePercent) : "any") },
         { name: "Busy", isNumber: true, cell: (share) => percent(share.usedCorePercent) },
         { name: "", cell: (share) => [share.isThrottled ? badge("warning", "throttled") : null, otherLimit(share)] },
     ];

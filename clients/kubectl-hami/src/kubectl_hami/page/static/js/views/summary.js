@@ -8,13 +8,7 @@ export function showSummary(parent, seen) {
     const { total } = seen;
     const figures = [
         figure(count(total.devices, "device"), `on ${count(total.nodes, "node")}`, "#/devices"),
-        figure(
-            percent(share(total.grantedMib, total.memoryMib)),
-            `granted of ${memory(total.memoryMib)}`,
-            "#/devices?sort=granted",
-        ),
-        figure(percent(share(total.usedMib, total.grantedMib)), `of the grants used`, "#/pods?sort=-used"),
-        figure(total.free, total.free === 1 ? "device free" : "devices free", "#/devices?q=is%3Afree"),
+        ...(total.devices ? sums(total) : []),
         total.unhealthy ? figure(total.unhealthy, "unhealthy", "#/devices?q=is%3Aunhealthy", "is-bad") : null,
         seen.waiting.length
             ? figure(
@@ -29,6 +23,20 @@ export function showSummary(parent, seen) {
     if (parent.dataset.shown === key) return;
     parent.dataset.shown = key;
     fill(parent, figures);
+}
+
+function sums(total) {
+    return [
+        figure(
+            percent(share(total.grantedMib, total.memoryMib)),
+            `of ${memory(total.memoryMib)} memory granted`,
+            "#/devices?sort=granted",
+        ),
+        figure(percent(share(total.usedMib, total.grantedMib)), "of that used", "#/pods?sort=-used"),
+        figure(percent(share(total.grantedCorePercent, total.corePercent)), "of the compute granted", "#/pods?sort=-cores"),
+        figure(percent(total.busyPercent), "of the compute busy", "#/pods?sort=-busy"),
+        figure(total.free, total.free === 1 ? "device free" : "devices free", "#/devices?q=is%3Afree"),
+    ];
 }
 
 function figure(value, name, href, tone = "") {

@@ -8,12 +8,12 @@ import { element } from "../dom.js";
  * columns  each with `name`, `cell(row)`, and optionally `isNumber`, `isLong`, and `sort`, the link that sorts by it
  * rows     of any kind
  * order    the name of the sorted column and whether it falls, to be said to people who cannot see it
+ * below    returns a sentence about a row, which has the whole width below it; empty if there is none
  */
-export function table(columns, rows, { caption = "", order = null, rowClass = () => null } = {}) {
+export function table(columns, rows, { order = null, rowClass = () => null, below = () => "" } = {}) {
     return element(
         "table",
         {},
-        caption ? element("caption", {}, caption) : null,
         element(
             "thead",
             {},
@@ -26,13 +26,18 @@ export function table(columns, rows, { caption = "", order = null, rowClass = ()
         element(
             "tbody",
             {},
-            rows.map((row) =>
+            rows.map((row) => [
                 element(
                     "tr",
                     { class: rowClass(row) },
-                    columns.map((column) => element("td", { class: kind(column) }, column.cell(row))),
+                    columns.map((column) =>
+                        element("td", { class: kind(column), "data-name": column.name }, column.cell(row)),
+                    ),
                 ),
-            ),
+                below(row)
+                    ? element("tr", { class: "below" }, element("td", { colspan: columns.length }, below(row)))
+                    : null,
+            ]),
         ),
     );
 }

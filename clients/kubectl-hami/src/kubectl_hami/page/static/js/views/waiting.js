@@ -39,7 +39,7 @@ function waitingElement(pod) {
             "a",
             { href: podLink(pod), "data-focus": podKey(pod) },
             element("span", { class: "waiting-name" }, element("small", {}, `${pod.namespace}/`), pod.pod),
-            element("span", { class: "waiting-span" }, pod.waits),
+            element("span", { class: "waiting-span" }, pod.age),
         ),
         pod.asks ? element("p", { class: "asks" }, `asks ${pod.asks}`) : null,
         element("p", { class: "cause" }, pod.cause || "The scheduler has not said why."),
