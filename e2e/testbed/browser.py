@@ -52,12 +52,17 @@ def running(folder: Path, *, width: int = 1440, height: int = 900, is_dark: bool
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(_found("chromedriver")))
     try:
         driver.set_page_load_timeout(START_SECONDS)
-        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
-        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        resize(driver, width, height)
         prefer(driver, is_dark=is_dark)
         yield driver
     finally:
         driver.quit()
+
+
+def resize(driver: WebDriver, width: int, height: int) -> None:
+    """Make the page *width* by *height* pixels large."""
+    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
 
 def prefer(driver: WebDriver, *, is_dark: bool) -> None:

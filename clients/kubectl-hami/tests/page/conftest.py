@@ -53,6 +53,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebDriver]:
 def page(driver: WebDriver, address: str, told: Told) -> Iterator[Page]:
     """The page in the browser, without the traces of other tests. What it logs fails the test."""
     chromium.prefer(driver, is_dark=False)
+    chromium.resize(driver, 1440, 900)
     page = Page(driver, address, told)
     yield page
     errors = _logged(driver)

@@ -85,6 +85,15 @@ class Page(WebPage):
         self.driver.get(self.address + state)
         self.eventually(lambda: self.text("#cluster") == self.told.picture["cluster"])
 
+    def in_sight(self, selector: str) -> list[bool]:
+        """Return of each element whether all of it is in the window, without scrolling."""
+        found: list[bool] = self.run(
+            "return [...document.querySelectorAll(arguments[0])].map((one) => one.getBoundingClientRect()).map((box) =>"
+            "box.top >= 0 && box.left >= 0 && box.bottom <= innerHeight && box.right <= innerWidth && box.height > 0)",
+            selector,
+        )
+        return found
+
     def expect_error(self, part: str) -> None:
         """Let the browser log errors that have *part*."""
         self._expected.append(part)

@@ -194,7 +194,7 @@ def test_the_box_beside_a_small_bar_has_what_the_bar_has_no_space_for(page: Page
     """Owner, used and granted of each share, for the pointer and for the focus."""
     picture = a_cluster(800)
     picture["nodes"][0]["devices"][0]["shares"] = [a_share("train", "team-a")]
-    page.open(picture)
+    page.open(picture, "#/devices?sort=name")
 
     page.press("/", "\ue015")  # into the search, and down into the devices
 

@@ -5,28 +5,31 @@ import { totals } from "../picture.js";
 import { deviceLink } from "../route.js";
 import { matchesDevice, unknownWord, words } from "../search.js";
 import { count, memory, memoryOf, percent, share } from "../units.js";
-import { badges, deviceElement } from "./bar.js";
+import { badge, badges, deviceElement } from "./bar.js";
 
 /** So many bars are as wide as the page, below each other. */
 const FEW = 8;
-/** The most devices that are shown in a size, unless a person chooses it. */
+/** The most devices that are shown in a size in a window of USUAL_PX, unless a person chooses it; wider ones show more. */
 const AT_MOST = { large: 32, medium: 160 };
+const USUAL_PX = 1440;
 const OWNERS_SHOWN = 12;
 const ORDERS = {
-    "": null,
+    "": (node) => -(2 * Math.min(1, node.sums.unhealthy) + (node.isReady ? 0 : 1)),
+    name: () => 0,
     free: (node) => -(node.sums.memoryMib - node.sums.grantedMib),
     granted: (node) => -share(node.sums.grantedMib, node.sums.memoryMib),
     idle: (node) => -(node.sums.grantedMib - node.sums.usedMib),
 };
 /** The orders of nodes: what the address has, and what a person reads. */
-export const ORDER_NAMES = { "": "by name", free: "most free", granted: "fullest", idle: "most granted, not used" };
+export const ORDER_NAMES = { "": "unhealthy first", name: "by name", free: "most free", granted: "fullest", idle: "most granted, not used" };
 
 /** Show the nodes of *seen* that the search finds, in *parent*. */
 export function showDevices(parent, seen, { options }) {
     const wanted = words(options.q ?? "");
     const nodes = found(seen.nodes, wanted, options.sort ?? "");
     const devices = nodes.reduce((all, node) => all + node.devices.length, 0);
-    const size = options.size || Object.keys(AT_MOST).find((name) => devices <= AT_MOST[name]) || "small";
+    const wider = Math.max(1, innerWidth / USUAL_PX);
+    const size = options.size || Object.keys(AT_MOST).find((name) => devices <= AT_MOST[name] * wider) || "small";
     if (!parent.querySelector(".nodes"))
         fill(
             parent,
@@ -57,12 +60,12 @@ function found(nodes, wanted, order) {
             devices: node.devices.filter((device) => matchesDevice(device, node, wanted)),
         }))
         .filter((node) => node.devices.length);
-    const rank = ORDERS[order];
-    return rank ? kept.sort((one, other) => rank(one) - rank(other)) : kept;
+    const rank = ORDERS[order] ?? ORDERS[""];
+    return kept.sort((one, other) => rank(one) - rank(other));
 }
 
 function nodeElement(node, owners, wanted) {
-    const { grantedMib, memoryMib } = node.sums;
+    const { grantedMib, memoryMib, unhealthy } = node.sums;
     return element(
         "section",
         { class: ["node", !node.isReady && "is-unready"], "aria-label": `node ${node.name}` },
@@ -70,6 +73,7 @@ function nodeElement(node, owners, wanted) {
             "header",
             {},
             element("h2", {}, element("a", { href: deviceLink(node.name), tabindex: -1 }, node.name)),
+            unhealthy ? badge("bad", `${unhealthy} unhealthy`) : null,
             badges(node),
             element(
                 "span",

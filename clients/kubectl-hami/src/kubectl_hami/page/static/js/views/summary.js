@@ -7,9 +7,11 @@ import { count, memory, percent, share } from "../units.js";
 export function showSummary(parent, seen) {
     const { total } = seen;
     const figures = [
+        total.unhealthy
+            ? figure(`▲ ${count(total.unhealthy, "device")}`, "unhealthy", "#/devices?q=is%3Aunhealthy", "is-bad")
+            : null,
         figure(count(total.devices, "device"), `on ${count(total.nodes, "node")}`, "#/devices"),
         ...(total.devices ? sums(total) : []),
-        total.unhealthy ? figure(total.unhealthy, "unhealthy", "#/devices?q=is%3Aunhealthy", "is-bad") : null,
         seen.waiting.length
             ? figure(
                   seen.waiting.length,
