@@ -16,6 +16,7 @@ PATHS = (
     "/static/js/main.js",
     "/api/picture",
     "/api/pods/default/train",
+    "/api/nodes/node-a",
     "/api/doctor",
     "/api/grants",
     "/api/usage/pods",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hamicommon.errors import HamiError
-from kubectl_hami.page.history import History, Series, Use
+from kubectl_hami.page.history import History, PictureHistory, Series, Use, combined
 from kubectl_hami.page.questions import Questions
 
 from .page import Told
@@ -97,20 +97,53 @@ def test_use_over_time_is_what_the_pictures_showed(told: Told, clock: Clock) -> 
         "times": [1000, 1005, 1010, 1015],
         "usedMib": [120, 150, None, 100],
         "usedPercent": [12, None, None, 3.5],
-        "grantedMib": 6000,
-        "grantedPercent": 50,
         "source": "since this page was opened",
     } == history
+
+
+def test_use_of_a_node_is_the_sum_of_its_devices_memory_and_the_mean_of_their_time(told: Told, clock: Clock) -> None:
+    """Each device has its own curve; one that nothing measures has none, and counts nothing."""
+    questions = asked(told, clock)
+    for used_mib, percent in ((100, 20.0), (300, 40.0)):
+        one = a_device("node-a", 0, usedMemoryMib=used_mib, usedCorePercent=percent)
+        two = a_device("node-a", 1, usedMemoryMib=1000, usedCorePercent=None)
+        unmeasured = a_device("node-a", 2, usedMemoryMib=None, usedCorePercent=None)
+        told.picture = a_picture(a_node("node-a", one, two, unmeasured), a_node("node-b", a_device("node-b", 0)))
+        questions.picture()
+        clock.now += 5
+
+    found = json.loads(questions.node("node-a"))
+
+    assert {
+        "times": [1000, 1005],
+        "usedMib": [1100, 1300],
+        "usedPercent": [20, 40],
+        "source": "since this page was opened",
+    } == found["history"]
+    assert {"GPU-node-a-0": [100, 300], "GPU-node-a-1": [1000, 1000], "GPU-node-a-2": []} == {
+        uuid: curve["usedMib"] for uuid, curve in found["devices"].items()
+    }
+    assert [] == json.loads(questions.node("gone"))["history"]["times"]
+
+
+def test_curves_of_other_moments_are_put_in_order() -> None:
+    """Devices of one Node may have been seen first at different times."""
+    early = Series((1, 2), (Use(1, 10), Use(2, 20)), "s")
+    late = Series((2, 3), (Use(4, 40), Use(None, None)), "s")
+
+    assert Series((1, 2, 3), (Use(1, 10), Use(6, 30), Use(None, None)), "s") == combined([early, late])
+    assert Series((), (), "") == combined([])
 
 
 def test_each_part_of_a_story_may_fail_alone(told: Told, clock: Clock) -> None:
     """Without rights on Events, or without a scheduler, the rest is told."""
 
-    def no_history(namespace: str, name: str, now: float) -> Series:
-        raise HamiError("Prometheus does not answer")
+    class NoPast(PictureHistory):
+        def pod(self, namespace: str, name: str, now: float) -> Series:
+            raise HamiError("Prometheus does not answer")
 
     told.events["default/train"] = [{"reason": "Started"}]
-    story = json.loads(asked(told, clock, read_history=no_history).story("default", "train"))
+    story = json.loads(asked(told, clock, past=NoPast()).story("default", "train"))
 
     assert {
         "explanation": None,
@@ -132,7 +165,7 @@ def test_history_is_a_ring() -> None:
 
 def test_history_begins_with_the_first_known_sample_and_forgets_pods_that_are_gone() -> None:
     """A Pod that has ended for a whole ring costs nothing any more, and another has its place."""
-    history = History(samples=3, pods=1)
+    history = History(samples=3, names=1)
     history.record(0, {})
     history.record(1, {"a/b": Use(7, 1)})
     history.record(2, {})
@@ -148,7 +181,7 @@ def test_history_begins_with_the_first_known_sample_and_forgets_pods_that_are_go
 
 def test_history_of_more_pods_than_it_holds_is_left_out() -> None:
     """The number of Pods bounds the memory."""
-    history = History(samples=3, pods=1)
+    history = History(samples=3, names=1)
 
     history.record(0, {"a/b": Use(1, 1), "c/d": Use(2, 2)})
 

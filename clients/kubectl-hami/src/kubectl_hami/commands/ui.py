@@ -19,7 +19,7 @@ from kubectl_hami.answer.state import state_of
 from kubectl_hami.answer.usage import COUNTERS, hours, totals
 from kubectl_hami.commands.command_line import NAME, WELL, UsageError, add_clusters, namespace_of, one_source
 from kubectl_hami.commands.usage import from_prometheus
-from kubectl_hami.page.prometheus import series
+from kubectl_hami.page.prometheus import PrometheusPast
 from kubectl_hami.page.questions import REFRESH_SECONDS, Questions
 from kubectl_hami.page.server import serve
 from kubectl_hami.read.collect import collect, events, examine
@@ -67,11 +67,10 @@ def run(options: argparse.Namespace) -> int:
 
 def asked(source: Source, options: argparse.Namespace) -> Questions:
     """Return the questions of the page, answered by *source*."""
-    prometheus = options.prometheus
     return Questions(
         Answers(source, options),
+        past=PrometheusPast(options.prometheus) if options.prometheus else None,
         refresh_seconds=ARCHIVE_REFRESH_SECONDS if options.archive else REFRESH_SECONDS,
-        read_history=(lambda namespace, pod, now: series(prometheus, namespace, pod, now)) if prometheus else None,
     )
 
 

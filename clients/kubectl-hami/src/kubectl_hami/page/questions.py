@@ -1,7 +1,7 @@
 """
 What the page asks of a cluster, and when.
 
-Owns the last answers, which several browser windows share, and the history that pictures leave behind. Nothing is asked
+Owns the last answers, which several browser windows share. Nothing is asked
 while nobody looks. Neighbours: `server` calls this, the command `ui` has the `Cluster`.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from hamicommon.errors import HamiError
-from kubectl_hami.page.history import History, Series, Use
+from kubectl_hami.page.history import PictureHistory, Series, combined
 
 Json = Any
 REFRESH_SECONDS = 5.0
@@ -57,6 +57,16 @@ class Cluster(Protocol):
         """
 
 
+class Past(Protocol):
+    """Where the use over time comes from. Each method may raise HamiError, and may block."""
+
+    def pod(self, namespace: str, name: str, now: float) -> Series:
+        """Return the use of a Pod up to *now*."""
+
+    def devices(self, node: str, now: float) -> Mapping[str, Series]:
+        """Return the use of each device of a Node up to *now*, by UUID."""
+
+
 @dataclass(slots=True)
 class _Kept:
     """An answer that several browser windows share."""
@@ -73,16 +83,14 @@ class Questions:
     """The questions of the page, and when their answers are read again."""
 
     cluster: Cluster
-    read_history: Callable[[str, str, float], Series] | None = None
-    """Returns the use of a Pod over time; None if there is no other source than the pictures."""
+    past: Past | None = None
+    """None if there is no other source than the pictures."""
     clock: Callable[[], float] = time.time
     refresh_seconds: float = REFRESH_SECONDS
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    """Held while the history, or the list of answers, is read or changed."""
-    _history: History = field(default_factory=History)
+    """Held while the list of answers is read or changed."""
     _answers: dict[str, _Kept] = field(default_factory=dict)
-    _granted: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """MiB and percent, by Pod."""
+    _seen: PictureHistory = field(default_factory=PictureHistory)
 
     def picture(self) -> bytes:
         """Return the picture as JSON. Raises: HamiError."""
@@ -120,7 +128,8 @@ class Questions:
     def _read_picture(self) -> Mapping[str, Json]:
         began = self.clock()
         found = self.cluster.read_picture()
-        self._keep(found, began)
+        if self.past is None:
+            self._seen.keep(found, began)
         return found
 
     def story(self, namespace: str, name: str) -> bytes:
@@ -135,45 +144,23 @@ class Questions:
         except HamiError as error:
             told["eventsProblem"] = str(error)
         try:
-            told["history"] = self._shape(f"{namespace}/{name}", self._series(namespace, name))
+            told["history"] = _curve((self.past or self._seen).pod(namespace, name, self.clock()))
         except HamiError as error:
             told["historyProblem"] = str(error)
         return json.dumps(told).encode()
 
-    def _series(self, namespace: str, name: str) -> Series:
-        if self.read_history is not None:
-            return self.read_history(namespace, name, self.clock())
-        with self._lock:
-            return self._history.of(f"{namespace}/{name}")
-
-    def _shape(self, pod: str, series: Series) -> Json:
-        granted_mib, granted_percent = self._granted.get(pod, (0, 0))
-        return {
-            "times": series.times,
-            "usedMib": [use.memory_mib for use in series.uses],
-            "usedPercent": [use.core_percent for use in series.uses],
-            "grantedMib": granted_mib,
-            "grantedPercent": granted_percent,
-            "source": series.source,
-        }
-
-    def _keep(self, picture: Mapping[str, Json], now: float) -> None:
-        """Add what each Pod uses to the history."""
-        shares: dict[str, list[Mapping[str, Json]]] = {}
-        for device in (device for node in picture["nodes"] for device in node["devices"]):
-            for share in device["shares"]:
-                if share["holds"]:
-                    shares.setdefault(f"{share['namespace']}/{share['pod']}", []).append(share)
-        self._granted = {
-            pod: (sum(one["memoryMib"] for one in held), sum(one["corePercent"] for one in held))
-            for pod, held in shares.items()
-        }
-        uses = {pod: Use(_sum(held, "usedMemoryMib"), _sum(held, "usedCorePercent")) for pod, held in shares.items()}
-        with self._lock:
-            self._history.record(now, uses)
+    def node(self, name: str) -> bytes:
+        """Return, as JSON, the use over time of a Node and, by UUID, of its devices. Raises: HamiError."""
+        devices = (self.past or self._seen).devices(name, self.clock())
+        curves = {uuid: _curve(series) for uuid, series in devices.items()}
+        found = {"history": _curve(combined(devices.values())), "devices": curves}
+        return json.dumps({**found, "refreshSeconds": 2 * self.refresh_seconds}).encode()
 
 
-def _sum(shares: Sequence[Mapping[str, Json]], name: str) -> float | None:
-    """Return the sum of a measurement over *shares*, None if nothing measured any."""
-    known = [float(share[name]) for share in shares if share[name] is not None]
-    return sum(known) if known else None
+def _curve(series: Series) -> Json:
+    return {
+        "times": series.times,
+        "usedMib": [use.memory_mib for use in series.uses],
+        "usedPercent": [use.core_percent for use in series.uses],
+        "source": series.source,
+    }

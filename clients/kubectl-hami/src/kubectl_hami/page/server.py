@@ -6,6 +6,7 @@ The web server of the page: loopback only, read only.
     GET /static/…             its files
     GET /api/picture          the cluster as one value
     GET /api/pods/NS/NAME     one Pod's explanation, Events and history
+    GET /api/nodes/NAME       the use over time of a Node and its devices
     GET /api/doctor           the checks
     GET /api/grants           what was promised and what is real
     GET /api/usage/OF?span=   device-hours of `namespaces`, `pods` or `models`
@@ -139,6 +140,8 @@ class _Handler(BaseHTTPRequestHandler):
                 return _json(questions.grants())
             case ["api", "usage", of]:
                 return _json(questions.usage(of, query.get("span", [""])[0]))
+            case ["api", "nodes", name]:
+                return _json(questions.node(unquote(name)))
             case ["api", "pods", namespace, name]:
                 return _json(questions.story(unquote(namespace), unquote(name)))
         return _text(HTTPStatus.NOT_FOUND, f"There is no {path} here.\n")

@@ -36,6 +36,7 @@ const VIEWS = {
 };
 /** The questions of the views that the picture does not answer. */
 const QUESTIONS = {
+    node: ({ node }) => `api/nodes/${encodeURIComponent(node)}`,
     pod: ({ namespace, name }) => `api/pods/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`,
     doctor: () => "api/doctor",
     grants: () => "api/grants",

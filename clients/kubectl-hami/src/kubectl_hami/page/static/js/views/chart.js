@@ -1,7 +1,7 @@
-// Draws use over time against the grant, as SVG. Knows nothing of Pods.
+// Draws use over time against the grant, as SVG. Knows nothing of Pods and devices.
 
 import { element } from "../dom.js";
-import { clock } from "../units.js";
+import { clock, memory, percent } from "../units.js";
 
 const WIDTH = 540;
 const HEIGHT = 180;
@@ -12,17 +12,37 @@ const TOP = 24;
 const LEVELS = 4;
 
 /**
+ * Return the curves of memory and compute.
+ *
+ * history   as the server has it
+ * granted   the lines to compare with; 0 is none
+ * offered   the least height of the charts
+ */
+export function curves({ times, usedMib, usedPercent }, granted, offered = { mib: 0, percent: 0 }) {
+    return [
+        chart({ times, values: usedMib, limit: granted.mib, top: offered.mib, name: "memory", write: memory }),
+        chart({ times, values: usedPercent, limit: granted.percent, top: offered.percent, name: "compute", write: percent }),
+    ];
+}
+
+/** Return where curves come from, and from when to when. */
+export function origin({ times, source }) {
+    return `${source}, from ${clock(times[0] * 1000)} to ${clock(times.at(-1) * 1000)}`;
+}
+
+/**
  * Return a chart.
  *
  * times    in seconds since 1970
  * values   one for each time, null where unknown
  * limit    what was granted; 0 is no limit
+ * top      what is there to use; the chart is at least as high
  * name     of what is used
  * write    returns a value as a person reads it
  */
-export function chart({ times, values, limit, name, write }) {
+function chart({ times, values, limit, top, name, write }) {
     const known = values.filter((value) => value !== null);
-    const highest = 1.08 * Math.max(limit, ...known, 1);
+    const highest = 1.08 * Math.max(limit, top, ...known, 1);
     const [from, to] = [times[0], Math.max(times.at(-1), times[0] + 1)];
     const x = (time) => LEFT + ((RIGHT - LEFT) * (time - from)) / (to - from);
     const y = (value) => TOP + (HEIGHT - TOP - BOTTOM) * (1 - value / highest);

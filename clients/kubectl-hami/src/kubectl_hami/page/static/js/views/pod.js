@@ -2,9 +2,9 @@
 
 import { element, sections } from "../dom.js";
 import { deviceLink } from "../route.js";
-import { clock, count, memory, percent, span } from "../units.js";
+import { count, span } from "../units.js";
 import { badge } from "./bar.js";
-import { chart } from "./chart.js";
+import { curves, origin } from "./chart.js";
 import { explanation } from "./explanation.js";
 import { shareColumns } from "./shares.js";
 import { table } from "./table.js";
@@ -21,7 +21,7 @@ export function showPod(parent, seen, state, answer) {
     sections(parent, [
         { name: "title", of: [state.namespace, state.name, status], draw: () => title(state, pod) },
         { name: "shares", of: [pod, seen.owners.all], draw: () => held(pod, seen.owners) },
-        ...(story ? told(story, seen.at) : [{ name: "asking", of: [], draw: () => nothing("Asking the scheduler …") }]),
+        ...(story ? told(story, seen.at, { mib: pod?.grantedMib ?? 0, percent: pod?.corePercent ?? 0 }) : [{ name: "asking", of: [], draw: () => nothing("Asking the scheduler …") }]),
     ]);
 }
 
@@ -64,10 +64,12 @@ function columns(owners) {
     return [...place, ...shareColumns(owners)];
 }
 
-function told(story, now) {
+function told(story, now, granted) {
     const ages = story.events.map((event) => (event.at ? span((now - Date.parse(event.at)) / 1000) : "–"));
     return [
-        story.history?.times.length ? { name: "history", of: story.history, draw: () => use(story.history) } : null,
+        story.history?.times.length
+            ? { name: "history", of: [story.history, granted], draw: () => use(story.history, granted) }
+            : null,
         story.historyProblem
             ? { name: "no history", of: story.historyProblem, draw: () => problem(story.historyProblem) }
             : null,
@@ -81,19 +83,13 @@ function told(story, now) {
     ];
 }
 
-function use({ times, usedMib, usedPercent, grantedMib, grantedPercent, source }) {
-    const when = `from ${clock(times[0] * 1000)} to ${clock(times.at(-1) * 1000)}`;
+function use(history, granted) {
     return element(
         "section",
         { "aria-label": "use over time" },
         element("h2", {}, "Use over time"),
-        element(
-            "div",
-            { class: "charts" },
-            chart({ times, values: usedMib, limit: grantedMib, name: "memory", write: memory }),
-            chart({ times, values: usedPercent, limit: grantedPercent, name: "compute", write: percent }),
-        ),
-        element("p", { class: "facts" }, `${source}, ${when}`),
+        element("div", { class: "charts" }, curves(history, granted)),
+        element("p", { class: "facts" }, origin(history)),
     );
 }
 
