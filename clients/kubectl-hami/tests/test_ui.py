@@ -116,6 +116,15 @@ def answers(*options: str, reports: object = ()) -> Answers:
     return Answers(source, parser().parse_args(["ui", *options]))
 
 
+def test_picture_has_the_status_of_each_pod() -> None:
+    """Beside the devices, which do not know it."""
+    [pod] = answers().read_picture()["pods"]
+
+    assert ("default", "p", "Running", "2026-11-25T11:55:00Z") == tuple(
+        pod[name] for name in ("namespace", "pod", "phase", "since")
+    )
+
+
 def test_page_has_the_checks_of_doctor() -> None:
     """Those that the command prints, in one JSON form."""
     found = answers()

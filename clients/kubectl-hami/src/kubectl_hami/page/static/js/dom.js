@@ -16,7 +16,7 @@ export function element(name, properties = {}, ...children) {
         else if (key === "class") made.setAttribute("class", [value].flat().filter(Boolean).join(" "));
         else if (key === "href" && !String(value).startsWith("#"))
             throw new Error(`a link must stay on the page: ${value}`);
-        else made.setAttribute(key, value === true ? "" : String(value));
+        else made.setAttribute(key, value === true ? "" : READ.has(key) ? visible(String(value)) : String(value));
     }
     return children.length ? fill(made, ...children) : made;
 }
@@ -29,10 +29,12 @@ export function fill(parent, ...children) {
 }
 
 /** Return *text* with a mark for each character that is not seen or turns the order of the others round. */
-function visible(text) {
+export function visible(text) {
     return text.replace(/[^\P{Cc}\n\t]|[\u200e\u200f\u202a-\u202e\u2066-\u2069]/gu, "\ufffd");
 }
 
+/** The attributes that people read or hear. */
+const READ = new Set(["title", "aria-label"]);
 const HTML = "http://www.w3.org/1999/xhtml";
 const SVG = new Set(["svg", "path", "line", "g", "text", "circle"]);
 

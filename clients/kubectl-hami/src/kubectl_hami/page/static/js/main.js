@@ -1,6 +1,6 @@
 // Wires the page: the address says what is shown, the feed says of what, and the views draw it.
 
-import { element, fill } from "./dom.js";
+import { element, fill, visible } from "./dom.js";
 import { ask, follow } from "./feed.js";
 import { startKeys } from "./keys.js";
 import { picture } from "./picture.js";
@@ -58,7 +58,7 @@ function draw() {
     if (!seen) return;
     showSummary(part("summary"), seen);
     showWaiting(part("waiting"), seen);
-    document.title = [state.name ?? state.node ?? capital(state.view), seen.cluster].filter(Boolean).join(" · ");
+    document.title = visible([state.name ?? state.node ?? capital(state.view), seen.cluster].filter(Boolean).join(" · "));
     if (view.dataset.view !== state.view) fill(view);
     view.dataset.view = state.view;
     keepingFocus(() => VIEWS[state.view](view, seen, state, answer()));
@@ -152,7 +152,7 @@ function start() {
     follow(
         (json) => {
             seen = picture(json, seen);
-            part("cluster").textContent = seen.cluster;
+            fill(part("cluster"), seen.cluster);
             part("as-of").textContent = `as of ${clock(seen.at)}`;
             fill(
                 part("problems"),
@@ -161,7 +161,7 @@ function start() {
             draw();
         },
         (sentence) => {
-            part("trouble").textContent = sentence;
+            fill(part("trouble"), sentence);
             part("trouble").hidden = !sentence;
         },
     );
