@@ -21,6 +21,7 @@ from pathlib import Path
 from controlplane.machines.machine import Machine
 from controlplane.programs import build
 from testbed.hardware import PROC, FakeNode
+from testbed.mps import install_mps
 
 DRIVER_ROOT = "/run/nvidia/driver"
 HARDWARE = "/run/nvidia/hardware"
@@ -138,9 +139,9 @@ def upgrade_driver(machine: Machine, libraries: Path, hardware: FakeNode) -> Non
 
 def lay_out(root: Path, libraries: Path, hardware: Path, devices: int) -> None:
     """
-    Make the root of a driver for *devices* devices, with copies of the fake driver's *libraries*.
+    Make the root of a driver for *devices* devices, with copies of the fake driver's *libraries* and programs.
 
-    Their names have the version that the driver reports with the folder *hardware*.
+    The libraries' names have the version that the driver reports with the folder *hardware*.
     """
     version = driver_version(libraries, hardware)
     folder = root / _LIBRARIES
@@ -149,6 +150,7 @@ def lay_out(root: Path, libraries: Path, hardware: Path, devices: int) -> None:
         versioned = f"{library.stem}.{version}"
         shutil.copy2(library, folder / versioned)
         (folder / library.name).symlink_to(versioned)
+    install_mps(root, libraries)
     (root / "dev").mkdir()
     for name in (*_CONTROL_FILES, *(f"nvidia{minor}" for minor in range(devices))):
         os.mknod(root / "dev" / name, 0o020666, _NULL)

@@ -5,6 +5,8 @@ A driver root with a stand-in for NVIDIA's generator of CDI specs, which describ
 import sys
 from pathlib import Path
 
+from testbed.mps import install_mps
+
 GENERATOR = """#!{python}
 import json, os, pathlib, sys
 
@@ -44,6 +46,7 @@ def write_driver(folder: Path, fake_driver: Path) -> tuple[str, ...]:
     libraries, generator, hook = folder / "usr/lib64", folder / "nvidia-ctk", folder / "nvidia-cdi-hook"
     libraries.mkdir(parents=True)
     (libraries / "libnvidia-ml.so.1").symlink_to(fake_driver / "libnvidia-ml.so.1")
+    install_mps(folder, fake_driver)
     (folder / "dev").mkdir()
     for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"):
         (folder / "dev" / name).touch()

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from testbed.mps import install_mps
+
 TOOLKITS = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "hami-e2e"
 FAKE_NVML = Path(__file__).resolve().parents[3] / "build/native/fake_driver/libnvidia-ml.so.1"
 
@@ -130,6 +132,8 @@ class FakeGenerator:
         library.write_bytes(self.nvml.read_bytes() if self.nvml is not None else b"")
         (libraries / "libnvidia-ml.so.1").unlink(missing_ok=True)
         (libraries / "libnvidia-ml.so.1").symlink_to(library.name)
+        if self.nvml is not None:
+            install_mps(self.driver_root, self.nvml.parent)
         (self.host / "toolkit/version").write_text(version)
 
 
