@@ -8,7 +8,26 @@ import os
 import time
 from ctypes import byref, c_int, c_uint64, c_void_p
 
-__all__ = ["become", "finish", "join", "launch", "multiprocessors", "seconds_for", "start_mps", "use"]
+import pynvml as n
+from hardware.mig_session import gpu
+
+__all__ = [
+    "become",
+    "busy_ms",
+    "busy_ms_for",
+    "finish",
+    "join",
+    "launch",
+    "listed",
+    "multiprocessors",
+    "rates",
+    "start_mps",
+    "use",
+]
+
+
+NS = 1_000_000
+"""Nanoseconds of a millisecond."""
 
 
 @functools.cache
@@ -46,6 +65,12 @@ def multiprocessors(ordinal: int = 0) -> int:
     return count.value
 
 
+def listed(kind: str) -> list[list[int]]:
+    """Return the pid and the MiB of each process that NVML lists on GPU 0: `Compute`, or `MPSCompute` clients."""
+    found = getattr(n, f"nvmlDeviceGet{kind}RunningProcesses")(gpu(0))
+    return [[process.pid, process.usedGpuMemory >> 20] for process in found]
+
+
 def launch(milliseconds: int, part: int = 100) -> int:
     """Return the result of launching a kernel that takes so long, with *part* percent of the whole device."""
     module, function = c_void_p(), c_void_p()
@@ -61,8 +86,26 @@ def finish() -> int:
     return int(_library().cuCtxSynchronize())
 
 
-def seconds_for(milliseconds: int, part: int = 100) -> float:
-    """Return how long a kernel took."""
-    begun = time.monotonic()
+def busy_ms_for(milliseconds: int, part: int = 100) -> int:
+    """Return how long a kernel ran on GPU 0."""
+    begun = _now_ms()
     assert [0, 0] == [launch(milliseconds, part), finish()]
-    return time.monotonic() - begun
+    return busy_ms(os.getpid(), begun, _now_ms() + 1)
+
+
+def busy_ms(pid: int, begun: int, ended: int) -> int:
+    """Return how long GPU 0 ran work of a process between two times in milliseconds."""
+    busy = _library().fake_truth_busy_ns
+    busy.restype = c_uint64
+    return int(busy(0, c_uint64(pid), c_uint64(begun * NS), c_uint64(ended * NS))) // NS
+
+
+def rates(pids: list[int]) -> list[float]:
+    """Return for which part of the next 400 ms GPU 0 runs work of each process."""
+    begun, ended = _now_ms(), _now_ms() + 400
+    time.sleep(0.5)
+    return [round(busy_ms(pid, begun, ended) / (ended - begun), 2) for pid in pids]
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // NS

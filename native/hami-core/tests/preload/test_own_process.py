@@ -6,11 +6,14 @@ import json
 import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from containers import Container
 
 from hamicommon.wire.region.codec import decode_region
+from testbed.hardware import FIRST_DRIVER_WITH_MPS, FakeDriver
+from testbed.mps import mps_control
 
 ALLOCATE = """
 say("ready")
@@ -102,14 +105,21 @@ def test_first_client_of_an_mps_server_does_not_take_the_server_for_itself(node:
     """
     The server's context appears with the first client's. What the client allocates shows that it is not the server.
     """
-    container = replace(node[0], environment=node[0].environment | {"FAKE_DRIVER_MPS_SERVER": "77"})
-    process = start(container, ALLOCATE, 100)
-    known = []
-    for _ in range(4):
-        go_on(process)
-        answer(process)
-        known.append(known_pid(container))
-    finish([process])
+    hardware = node[0].environment["FAKE_DRIVER_DIR"]
+    FakeDriver(Path(hardware)).load(version=FIRST_DRIVER_WITH_MPS)
+    with mps_control(node[0].build / "fake_driver/nvidia-cuda-mps-control", FAKE_DRIVER_DIR=hardware) as control:
+        control.start()
+        control.ask("server", "create", "s")
+        mps = {"CUDA_MPS_PIPE_DIRECTORY": str(control.pipe / "s")}
+        container = replace(node[0], environment=node[0].environment | mps)
+        process = start(container, ALLOCATE, 100)
+        known = []
+        for _ in range(4):
+            go_on(process)
+            answer(process)
+            known.append(known_pid(container))
+        server = int(control.ask("server", "get", "s", "pid"))
+        finish([process])
 
-    assert 77 not in known
+    assert server + 100000 not in known
     assert process.pid + 100000 == known[-1]

@@ -20,39 +20,14 @@ void hw_compute_mode_set(int device, enum hw_compute_mode mode)
     hw_unlock();
 }
 
-bool hw_compute_serve(int device)
+bool hw_compute_is_open(int device)
 {
-    struct hw_process *process;
-
-    hw_lock();
-    process = hw_this_process();
-    if (process)
-        process->device[device].is_served = true;
-    hw_unlock();
-    return process;
-}
-
-static bool is_others(int device)
-{
-    bool found = false;
-
-    hw_lock();
-    hw_reap_dead();
-    for (int position = 0; position < hw_state->processes_end; position++) {
-        const struct hw_process *process = &hw_state->processes[position];
-        const struct hw_share *share = &process->device[device];
-
-        found |= process->pid && process != hw_known_process() && (share->contexts || share->is_served);
-    }
-    hw_unlock();
-    return found;
-}
-
-bool hw_compute_is_open(int device, bool is_client)
-{
+    struct hw_process_use users[2];
     enum hw_compute_mode mode = hw_compute_mode(device);
+    int count;
 
-    if (mode == HW_COMPUTE_EXCLUSIVE_PROCESS)
-        return is_client || !is_others(device);
-    return mode != HW_COMPUTE_PROHIBITED;
+    if (mode != HW_COMPUTE_EXCLUSIVE_PROCESS)
+        return mode != HW_COMPUTE_PROHIBITED;
+    count = hw_processes(device, users, 2);
+    return count == 0 || (count == 1 && users[0].serial == hw_self());
 }

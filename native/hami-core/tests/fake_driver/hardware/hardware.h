@@ -49,6 +49,7 @@ struct hw_process_use {
     pid_t pid;
     uint64_t used_bytes;
     unsigned int contexts;
+    bool is_mps_client;
 };
 
 /* What a device reports: an XID error, or an ECC error of one or two bits. */
@@ -76,6 +77,9 @@ bool hw_is_partitioned(int device);
 
 /* Return this process's serial number; 0 while it has taken nothing. */
 uint64_t hw_self(void);
+
+/* Note that this process runs under MPS, before it takes anything. */
+void hw_become_mps_client(void);
 
 /* Return CLOCK_MONOTONIC in nanoseconds, the time base of the node. */
 uint64_t hw_now_ns(void);

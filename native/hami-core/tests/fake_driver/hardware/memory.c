@@ -247,7 +247,8 @@ int hw_processes(int device, struct hw_process_use *processes, int room)
         if (!process->pid || !share->contexts)
             continue;
         if (count < room)
-            processes[count] = (struct hw_process_use){process->serial, process->pid, share_used(share), share->contexts};
+            processes[count] =
+                (struct hw_process_use){process->serial, process->pid, share_used(share), share->contexts, process->is_mps_client};
         count++;
     }
     hw_unlock();

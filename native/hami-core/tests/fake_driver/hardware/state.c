@@ -16,6 +16,7 @@ enum { MAGIC = 0x46414b4c };
 
 struct hw_state *hw_state;
 static struct shared_file file;
+static bool is_mps_client;
 static struct hw_process *self;
 
 void hw_lock(void)
@@ -59,6 +60,11 @@ void hw_reap_dead(void)
     hw_blocks_collect();
 }
 
+void hw_become_mps_client(void)
+{
+    is_mps_client = true;
+}
+
 static struct hw_process *claim_process(void)
 {
     for (int pass = 0; pass < 2; pass++) {
@@ -69,6 +75,7 @@ static struct hw_process *claim_process(void)
                 continue;
             memset(process, 0, sizeof(*process));
             process->pid = getpid();
+            process->is_mps_client = is_mps_client;
             process->serial = ++hw_state->serials;
             hw_find_groups(&process->groups);
             if (position >= hw_state->processes_end)

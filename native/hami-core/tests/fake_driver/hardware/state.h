@@ -22,7 +22,6 @@ struct hw_share {
     uint64_t large_bytes;   /* whole granules, including its contexts */
     uint64_t managed_bytes; /* whole granules of managed memory on the device; others may evict them */
     unsigned int contexts;
-    bool is_served;          /* it is a server of MPS (compute_mode.h) */
     uint64_t imported_bytes; /* of the above, what another process made and is charged for */
     uint64_t exempt_bytes;   /* what it had before a limit was set (misc.c) */
 };
@@ -36,6 +35,7 @@ struct hw_groups {
 struct hw_process {
     uint64_t serial;
     pid_t pid;
+    bool is_mps_client;
     struct hw_groups groups;
     struct hw_share device[HW_DEVICES_MAX];
 };

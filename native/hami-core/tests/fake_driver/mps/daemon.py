@@ -167,18 +167,22 @@ class Server:
 
     async def work_of(self, client: Client) -> tuple[str, ...]:
         """Return the UUIDs of the GPUs on which a client has work."""
-        return await self._ask("work", client)
+        return await self._ask("work", str(client.number))
 
     async def faults_of(self, client: Client) -> tuple[str, ...]:
         """Return the UUIDs of the GPUs that have a fault because a client, which is dead, had work there."""
-        return await self._ask("fault", client)
+        return await self._ask("fault", str(client.number))
 
-    async def _ask(self, question: str, client: Client) -> tuple[str, ...]:
+    async def hold(self, uuid: str) -> tuple[str, ...]:
+        """Make the server's own context on a GPU. Return the number of the CUDA error if that fails."""
+        return await self._ask("hold", uuid)
+
+    async def _ask(self, question: str, about: str) -> tuple[str, ...]:
         assert self.process.stdin is not None
         if self.ended.is_set():
             return ()
-        answer = self._answers.setdefault((question, str(client.number)), asyncio.get_running_loop().create_future())
-        self.process.stdin.write(f"{question} {client.number}\n".encode())
+        answer = self._answers.setdefault((question, about), asyncio.get_running_loop().create_future())
+        self.process.stdin.write(f"{question} {about}\n".encode())
         return await answer
 
 
@@ -330,7 +334,7 @@ class Daemon:
                     if client is None:
                         return
                 elif client is not None:
-                    client.send(*self._count(client, verb, words[0]))
+                    client.send(*await self._count(client, verb, words[0]))
         finally:
             if client is not None and not self._ended.is_set():
                 await self._leave(client)
@@ -382,7 +386,7 @@ class Daemon:
         server = self.servers.get(name) or await self.create_server(ServerSettings(name, owner))
         return server.namespaces[DEFAULT]
 
-    def _count(self, client: Client, verb: str, uuid: str) -> tuple[object, ...]:
+    async def _count(self, client: Client, verb: str, uuid: str) -> tuple[object, ...]:
         """Note that a client makes or ends a context on a GPU, and return the answer."""
         if verb == "close":
             with suppress(ValueError):
@@ -391,6 +395,9 @@ class Daemon:
             return "error", MAX_CONNECTIONS_REACHED
         else:
             client.contexts.append(uuid)
+            for error in await client.namespace.server.hold(uuid):
+                client.contexts.remove(uuid)
+                return "error", error
         return ("ok",)
 
     # --- ends --------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@
 
 enum { CONTEXT_STACK = 32 };
 
+
 /* What cuCtxSetLimit may raise: device memory that a context sets aside. A new context has the included sizes. */
 #define PRINTF_FIFO_BYTES HW_MIB
 #define MALLOC_HEAP_BYTES (8 * HW_MIB)
@@ -61,11 +62,10 @@ static void come_back_late(void)
 /* Take what a context needs of a device. */
 static CUresult take(int physical)
 {
-    CUresult result;
+    /* For clients of MPS their server has the device. */
+    bool is_open = fake_mps_client().number != 0 || hw_compute_is_open(physical);
+    CUresult result = is_open ? fake_mps_open(hw_device(physical)->uuid) : CUDA_ERROR_DEVICE_UNAVAILABLE;
 
-    if (!hw_compute_is_open(physical, fake_mps_client().number != 0))
-        return CUDA_ERROR_DEVICE_UNAVAILABLE;
-    result = fake_mps_open(hw_device(physical)->uuid);
     if (result == CUDA_SUCCESS && !hw_context_take(physical)) {
         fake_mps_close(hw_device(physical)->uuid);
         return CUDA_ERROR_OUT_OF_MEMORY;

@@ -151,6 +151,7 @@ CUresult fake_mps_attach(void)
     result = ask(message, answer) ? error_in(answer) : CUDA_SUCCESS;
     if (strncmp(answer, "attached", 8) == 0) {
         read_terms(answer);
+        hw_become_mps_client();
         pthread_atfork(NULL, NULL, forget_parent);
     } else {
         close(connection);
