@@ -6,7 +6,7 @@ import ctypes
 import functools
 import os
 import time
-from ctypes import byref, c_int, c_uint64, c_void_p
+from ctypes import byref, c_char_p, c_int, c_uint64, c_void_p
 
 import pynvml as n
 from hardware.mig_session import gpu
@@ -20,6 +20,7 @@ __all__ = [
     "launch",
     "listed",
     "multiprocessors",
+    "name_of",
     "rates",
     "start_mps",
     "use",
@@ -69,6 +70,14 @@ def listed(kind: str) -> list[list[int]]:
     """Return the pid and the MiB of each process that NVML lists on GPU 0: `Compute`, or `MPSCompute` clients."""
     found = getattr(n, f"nvmlDeviceGet{kind}RunningProcesses")(gpu(0))
     return [[process.pid, process.usedGpuMemory >> 20] for process in found]
+
+
+def name_of(error: int) -> str:
+    """Return the name that the driver has for an error."""
+    name = c_char_p()
+    assert _library().cuGetErrorName(error, byref(name)) == 0
+    assert name.value
+    return name.value.decode()
 
 
 def launch(milliseconds: int, part: int = 100) -> int:

@@ -2,6 +2,7 @@
 NVIDIA's MPS, protocol 3: its daemon, and what its clients get. Each row of the table in fake_driver/README.md is here.
 """
 
+import json
 import os
 import re
 import signal
@@ -538,6 +539,34 @@ def test_clients_run_side_by_side_as_far_as_they_fit(
     assert rates == pytest.approx(found, abs=0.02)
 
 
+_WITHOUT_A_VARIABLE = """
+import os, subprocess, sys
+from hardware.mps_session import *
+assert subprocess.run(["mount", "-t", "tmpfs", "none", "/run"]).returncode == 0
+control = sys.argv[1]
+subprocess.run([control, "-d", "-p", "3"], check=True)
+say([sorted(os.listdir("/run/nvidia-mps")), join(), subprocess.getoutput(f"{control} client get {os.getpid()} server")])
+subprocess.run([control, "quit"])
+"""
+
+
+@needs_root
+def test_folder_of_pipes_has_a_default(control: MpsControl, container: Container) -> None:
+    """
+    In a mount namespace, because the folder is the machine's.
+    """
+    program = "from client import *\n" + _WITHOUT_A_VARIABLE
+    path = {"PYTHONPATH": f"{HERE}:{HERE / 'preload'}", "CUDA_MPS_LOG_DIRECTORY": str(control.log)}
+    command = ["unshare", "--mount", sys.executable, "-c", program, str(control.program)]
+    done = subprocess.run(
+        command, env=container.environ(preload=False, **path), capture_output=True, text=True, check=False
+    )
+    if "unshare" in done.stderr or "AssertionError" in done.stderr:
+        pytest.skip(f"no mount namespace can be made: {done.stderr}")
+
+    assert [["control"], [SUCCESS, SUCCESS], "uid_0"] == json.loads(done.stdout.splitlines()[-1])
+
+
 @pytest.mark.parametrize("missing", ["folder", "daemon"])
 def test_without_a_daemon_a_program_runs_unlimited_and_says_nothing(node: Node, missing: str) -> None:
     """
@@ -716,6 +745,7 @@ def test_client_loses_its_server(node: Node) -> None:
     os.kill(int(node.control.ask("server", "get", "s", "pid")), signal.SIGKILL)
 
     assert RPC_FAILURE == client.answer()
+    assert "CUDA_ERROR_MPS_RPC_FAILURE" == client.ask(f"name_of({RPC_FAILURE})")
     assert [] == node.control.rows("server", "list")
     assert 108 == node.client("s").ask("multiprocessors()")
 

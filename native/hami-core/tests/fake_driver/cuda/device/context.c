@@ -13,7 +13,6 @@
 
 enum { CONTEXT_STACK = 32 };
 
-
 /* What cuCtxSetLimit may raise: device memory that a context sets aside. A new context has the included sizes. */
 #define PRINTF_FIFO_BYTES HW_MIB
 #define MALLOC_HEAP_BYTES (8 * HW_MIB)

@@ -146,6 +146,15 @@ static const struct error *error_of(CUresult code)
         ERROR(CUDA_ERROR_CONTEXT_IS_DESTROYED, "context is destroyed"),
         ERROR(CUDA_ERROR_NOT_PERMITTED, "operation not permitted"),
         ERROR(CUDA_ERROR_NOT_SUPPORTED, "operation not supported"),
+        ERROR(CUDA_ERROR_DEVICE_UNAVAILABLE, "CUDA-capable device(s) is/are busy or unavailable"),
+        ERROR(CUDA_ERROR_ILLEGAL_ADDRESS, "an illegal memory access was encountered"),
+        ERROR(CUDA_ERROR_MPS_CONNECTION_FAILED, "MPS client failed to connect to the MPS control daemon or the MPS server"),
+        ERROR(CUDA_ERROR_MPS_RPC_FAILURE, "the remote procedural call between the MPS server and the MPS client failed"),
+        ERROR(CUDA_ERROR_MPS_SERVER_NOT_READY, "MPS server is not ready to accept new MPS client requests"),
+        ERROR(CUDA_ERROR_MPS_MAX_CLIENTS_REACHED, "the hardware resources required to create MPS client have been exhausted"),
+        ERROR(CUDA_ERROR_MPS_MAX_CONNECTIONS_REACHED,
+              "the hardware resources required to support device connections have been exhausted"),
+        ERROR(CUDA_ERROR_MPS_CLIENT_TERMINATED, "the MPS client has been terminated by the server"),
         ERROR(CUDA_ERROR_UNKNOWN, "unknown error"),
     };
 

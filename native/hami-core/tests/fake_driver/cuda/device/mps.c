@@ -23,7 +23,6 @@
 
 #define SEPARATOR "\x1f"
 #define WHOLE 100.0
-#define RPC_FAILURE ((CUresult)806)
 
 enum { MESSAGE_BYTES = 1 << 16 };
 
@@ -178,7 +177,7 @@ static CUresult count_context(const char *verb, const char *uuid)
     snprintf(message, sizeof(message), "%s" SEPARATOR "%s", verb, uuid);
     pthread_mutex_lock(&mutex);
     if (!ask(message, answer))
-        atomic_store(&lasting, RPC_FAILURE);
+        atomic_store(&lasting, CUDA_ERROR_MPS_RPC_FAILURE);
     else
         result = error_in(answer);
     pthread_mutex_unlock(&mutex);
@@ -208,7 +207,7 @@ CUresult fake_mps_check(void)
         message[length] = '\0';
         is_event(message);
     } else if (length == 0 || (errno != EAGAIN && errno != EINTR)) {
-        atomic_store(&lasting, RPC_FAILURE);
+        atomic_store(&lasting, CUDA_ERROR_MPS_RPC_FAILURE);
     }
     pthread_mutex_unlock(&mutex);
     return (CUresult)atomic_load(&lasting);

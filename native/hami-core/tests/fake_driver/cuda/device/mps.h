@@ -9,6 +9,16 @@
 #include "cuda/fake.h"
 #include "time/schedule.h"
 
+/* Errors that the library under test does not use. */
+#define CUDA_ERROR_DEVICE_UNAVAILABLE ((CUresult)46)
+#define CUDA_ERROR_ILLEGAL_ADDRESS ((CUresult)700)
+#define CUDA_ERROR_MPS_CONNECTION_FAILED ((CUresult)805)
+#define CUDA_ERROR_MPS_RPC_FAILURE ((CUresult)806)
+#define CUDA_ERROR_MPS_SERVER_NOT_READY ((CUresult)807)
+#define CUDA_ERROR_MPS_MAX_CLIENTS_REACHED ((CUresult)808)
+#define CUDA_ERROR_MPS_MAX_CONNECTIONS_REACHED ((CUresult)809)
+#define CUDA_ERROR_MPS_CLIENT_TERMINATED ((CUresult)810)
+
 /*
  * Become a client, in cuInit. Waits while the server starts, and for ever if the server hangs. Returns the daemon's error if it refuses
  * this process, and CUDA_SUCCESS also if there is no daemon.
