@@ -203,6 +203,7 @@ def test_file_with_an_error_starts_no_daemon(control: MpsControl, tmp_path: Path
     (tmp_path / "mps.toml").write_text(text)
 
     assert reason in refusal(control, "-d", "-p", "3", "-a", str(tmp_path / "mps.toml"))
+    assert "Cannot read the configuration" in refusal(control, "-d", "-p", "3", "-a", str(tmp_path / "other.toml"))
     assert not (control.pipe / "control").exists()
 
 
@@ -275,12 +276,16 @@ def test_server_shows_its_clients_only_its_devices(node: Node) -> None:
 
 def test_server_is_started_for_a_user_of_the_main_socket(node: Node) -> None:
     """
-    Its name has the user's number.
+    Once, however many come at the same time. Its name has the user's number.
     """
-    client = node.client()
+    clients = [node.process() for _ in range(3)]
+    for client in clients:
+        client.send("join()")
+    assert [[SUCCESS, SUCCESS]] * 3 == [client.answer() for client in clients]
 
-    assert f"uid_{os.geteuid()}/default (0)" == node.control.rows("client", "list")[0][3]
-    assert 108 == client.ask("multiprocessors()")
+    name = f"uid_{os.geteuid()}"
+    assert {f"{name}/default (0)"} == {row[3] for row in node.control.rows("client", "list")}
+    assert ["s", name] == [row[0] for row in node.control.rows("server", "list")]
 
 
 @needs_root

@@ -125,12 +125,14 @@ async def _serve(options: argparse.Namespace, pipe: Path, log: Path, said: int) 
     """Run the daemon, and say on the descriptor *said* how it started. Return the exit status."""
     daemon = Daemon(pipe, log, SERVER_PROGRAM, is_multiuser=options.multiuser)
     try:
-        configured = configuration.parse(options.apply.read_text(), daemon.uid) if options.apply else ()
+        configured = _read(options.apply, daemon.uid) if options.apply else ()
         await daemon.start(commands.run)
         await _configure(daemon, configured)
     except (OSError, MpsError) as error:
         reason = f": {error}" if isinstance(error, MpsError) else ""
         os.write(said, f"{FAILED}{reason}\n".encode())
+        daemon.quit()
+        await daemon.serve()
         return 1
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, daemon.quit)
@@ -158,6 +160,13 @@ def _read_commands(pipe: Path, daemon: Daemon, loop: asyncio.AbstractEventLoop) 
     """Run the commands on stdin. Its end is the daemon's."""
     _send(pipe, [])
     loop.call_soon_threadsafe(daemon.quit)
+
+
+def _read(file: Path, uid: int) -> tuple[configuration.Configured, ...]:
+    try:
+        return configuration.parse(file.read_text(), uid)
+    except OSError as error:
+        raise MpsError(f"Cannot read the configuration {file}: {error.strerror}") from error
 
 
 async def _configure(daemon: Daemon, configured: tuple[configuration.Configured, ...]) -> None:

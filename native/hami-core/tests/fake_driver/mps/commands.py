@@ -150,7 +150,7 @@ async def _delete_server(request: Request) -> str:
     server = request.server(request.arguments[0])
     request.check_owner(server)
     await _end_clients(request, server)
-    await request.daemon.delete_server(server)
+    await request.daemon.stop(server)
     return ""
 
 

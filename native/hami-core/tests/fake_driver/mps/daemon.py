@@ -51,6 +51,14 @@ class Peer:
     uid: int
 
 
+class _RefusedError(Exception):
+    """A client is refused with the CUDA error *number*."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
 @dataclass(eq=False)
 class Client:
     """A process that runs under MPS."""
@@ -65,8 +73,7 @@ class Client:
 
     def send(self, *words: object) -> None:
         """Send a message. A client that does not read loses it."""
-        with suppress(OSError):
-            self.connection.send(SEPARATOR.join(map(str, words)).encode())
+        _send(self.connection, *words)
 
 
 class Listener:
@@ -195,7 +202,8 @@ class Daemon:
         self.servers: dict[str, Server] = {}
         self.clients: list[Client] = []
         self._program = server_program
-        self._ended = asyncio.Event()
+        self._listener: Listener | None = None
+        self._ended, self._creation = asyncio.Event(), asyncio.Lock()
         self._numbers = int.from_bytes(os.urandom(6), "little") << 12
         self._commands: Callable[[Daemon, Peer, list[str]], Awaitable[str]]
         self._tasks: set[asyncio.Task[None]] = set()
@@ -215,23 +223,20 @@ class Daemon:
                     socket_left.parent.rmdir()
         self._listener = Listener(self.pipe, lambda connection: self._talk(connection, None))
         self.log.mkdir(parents=True, exist_ok=True)
-        self.note("Starting control daemon using socket " + str(self.pipe / "control"))
+        with (self.log / "control.log").open("a") as file:
+            file.write(f"Starting control daemon using socket {self.pipe / 'control'}\n")
 
     async def serve(self) -> None:
         """Serve until `quit`."""
         await self._ended.wait()
         for server in list(self.servers.values()):
-            await self._stop(server)
-        self._listener.close()
+            await self.stop(server)
+        if self._listener is not None:
+            self._listener.close()
 
     def quit(self) -> None:
         """End, with all servers."""
         self._ended.set()
-
-    def note(self, text: str) -> None:
-        """Write a line into the daemon's log."""
-        with (self.log / "control.log").open("a") as file:
-            file.write(f"{text}\n")
 
     def is_owner(self, uid: int, owner: int) -> bool:
         """Return whether a user may change what *owner* has. Root is every container's root, too."""
@@ -252,28 +257,8 @@ class Daemon:
         Raises:
             MpsError: there is one of that name, or its sockets cannot be made.
         """
-        if settings.name in self.servers:
-            raise MpsError(f"Server '{settings.name}' already exists.")
-        log = self.log / settings.name
-        log.mkdir(exist_ok=True)
-        with (log / "server.log").open("ab") as errors:
-            process = await asyncio.create_subprocess_exec(
-                self._program,
-                *settings.allowed_devices,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=errors,
-            )
-        server = Server(settings, process)
-        self.servers[settings.name] = server
-        self._run(self._watch(server))
-        try:
-            self.create_namespace(server, DEFAULT)
-            self._listen(server, self.pipe / settings.name, DEFAULT)
-        except MpsError:
-            await self._stop(server)
-            raise
-        return server
+        async with self._creation:
+            return await self._create(settings)
 
     def create_namespace(self, server: Server, name: str, limits: Limits | None = None) -> Namespace:
         """
@@ -294,9 +279,20 @@ class Daemon:
         namespace.listener.close()
         namespace.server.listeners.remove(namespace.listener)
 
-    async def delete_server(self, server: Server) -> None:
-        """Stop a server, which has no client, or whose clients are lost."""
-        await self._stop(server)
+    async def stop(self, server: Server) -> None:
+        """Remove a server. Its clients lose it, and the sockets are gone."""
+        if self.servers.pop(server.settings.name, None) is None:
+            return
+        for listener in reversed(server.listeners):
+            listener.close()
+        shutil.rmtree(self.pipe / server.settings.name, ignore_errors=True)
+        with suppress(ProcessLookupError):
+            server.process.terminate()
+        for client in self.clients_of(server):
+            self._forget(client)
+            with suppress(OSError):
+                client.connection.shutdown(socket.SHUT_RDWR)
+        await server.ended.wait()
 
     async def terminate(self, client: Client) -> None:
         """Let a client launch nothing more, and wait until its work is done. On a server that hangs this hangs."""
@@ -310,6 +306,30 @@ class Daemon:
             await asyncio.sleep(DRAIN_SECONDS)
 
     # --- sockets -----------------------------------------------------------------------------------------------------
+
+    async def _create(self, settings: ServerSettings) -> Server:
+        if settings.name in self.servers:
+            raise MpsError(f"Server '{settings.name}' already exists.")
+        log = self.log / settings.name
+        log.mkdir(exist_ok=True)
+        with (log / "server.log").open("ab") as errors:
+            process = await asyncio.create_subprocess_exec(
+                self._program,
+                *settings.allowed_devices,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=errors,
+            )
+        server = Server(settings, process)
+        self.servers[settings.name] = server
+        self._run(self._watch(server))
+        try:
+            self.create_namespace(server, DEFAULT)
+            self._listen(server, self.pipe / settings.name, DEFAULT)
+        except MpsError:
+            await self.stop(server)
+            raise
+        return server
 
     def _listen(self, server: Server, folder: Path, name: str) -> Listener:
         try:
@@ -335,6 +355,8 @@ class Daemon:
                         return
                 elif client is not None:
                     client.send(*await self._count(client, verb, words[0]))
+        except _RefusedError as refused:
+            _send(connection, "error", refused.number)
         finally:
             if client is not None and not self._ended.is_set():
                 await self._leave(client)
@@ -349,33 +371,35 @@ class Daemon:
     async def _attach(
         self, connection: socket.socket, peer: Peer, words: list[str], namespace: Namespace | None
     ) -> Client | None:
-        """Accept a client. None if it was refused, or has no server."""
+        """
+        Accept a client. None if its server did not start.
+
+        Raises:
+            _RefusedError: it gets an error.
+        """
         percentage, command = words
-        self._numbers += 1
-        waiting = Client(self._numbers, peer, command, namespace, connection)  # type: ignore[arg-type]
-        if namespace is None:
-            try:
-                waiting.namespace = await self._namespace_of(peer.uid)
-            except MpsError:
-                waiting.send("error", NOT_PERMITTED)
-                return None
-        server, limits = waiting.namespace.server, waiting.namespace.limits
+        try:
+            namespace = namespace or await self._namespace_of(peer.uid)
+        except MpsError as error:
+            raise _RefusedError(NOT_PERMITTED) from error
+        server = namespace.server
         if not self.is_multiuser and peer.uid != server.settings.uid:
-            waiting.send("error", NOT_PERMITTED)
-            return None
+            raise _RefusedError(NOT_PERMITTED)
         await server.started.wait()
-        if server.hangs and not server.ended.is_set():
+        if server.hangs:
             await server.ended.wait()
-            waiting.send("error", RPC_FAILURE)
+            raise _RefusedError(RPC_FAILURE)
         if server.ended.is_set():
             return None
         if server.affected:
-            waiting.send("error", SERVER_NOT_READY)
-            return None
-        self.clients.append(waiting)
+            raise _RefusedError(SERVER_NOT_READY)
+        self._numbers += 1
+        client = Client(self._numbers, peer, command, namespace, connection)
+        self.clients.append(client)
+        limits = namespace.limits
         share = min(limits.percentage, float(percentage) or limits.percentage)
-        waiting.send("attached", waiting.number, share, limits.memory_bytes, *server.devices)
-        return waiting
+        client.send("attached", client.number, share, limits.memory_bytes, *server.devices)
+        return client
 
     async def _namespace_of(self, uid: int) -> Namespace:
         """Return the default namespace of the server for a user's clients, which is started if necessary."""
@@ -383,7 +407,8 @@ class Daemon:
         if owner != self.uid and self.uid not in administrators():
             raise MpsError("Only root starts servers for other users.")
         name = f"uid_{owner}"
-        server = self.servers.get(name) or await self.create_server(ServerSettings(name, owner))
+        async with self._creation:
+            server = self.servers.get(name) or await self._create(ServerSettings(name, owner))
         return server.namespaces[DEFAULT]
 
     async def _count(self, client: Client, verb: str, uuid: str) -> tuple[object, ...]:
@@ -424,22 +449,7 @@ class Daemon:
 
     async def _watch(self, server: Server) -> None:
         await server.read()
-        await self._stop(server)
-
-    async def _stop(self, server: Server) -> None:
-        """Remove a server. Its clients lose it, and the sockets are gone."""
-        if self.servers.pop(server.settings.name, None) is None:
-            return
-        for listener in reversed(server.listeners):
-            listener.close()
-        shutil.rmtree(self.pipe / server.settings.name, ignore_errors=True)
-        with suppress(ProcessLookupError):
-            server.process.terminate()
-        for client in self.clients_of(server):
-            self._forget(client)
-            with suppress(OSError):
-                client.connection.shutdown(socket.SHUT_RDWR)
-        await server.ended.wait()
+        await self.stop(server)
 
     def _run(self, coroutine: Awaitable[None]) -> None:
         task = asyncio.ensure_future(coroutine)
@@ -453,6 +463,11 @@ def administrators() -> Iterator[int]:
     if folder := os.environ.get("FAKE_DRIVER_DIR"):
         with suppress(OSError):
             yield Path(folder).stat().st_uid
+
+
+def _send(connection: socket.socket, *words: object) -> None:
+    with suppress(OSError):
+        connection.send(SEPARATOR.join(map(str, words)).encode())
 
 
 def _peer(connection: socket.socket) -> Peer:
