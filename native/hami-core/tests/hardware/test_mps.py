@@ -291,12 +291,14 @@ def test_server_is_started_for_a_user_of_the_main_socket(node: Node) -> None:
 @needs_root
 def test_in_multiuser_mode_servers_for_others_are_refused(control: MpsControl) -> None:
     """
-    `--uid=0` alone is allowed.
+    `--uid=0` alone is allowed. Without the option a server belongs to its creator, who may be any user.
     """
     control.start("-m")
 
     assert "only --uid=0 is allowed" in refusal(control, "server", "create", "s", "--uid=1000")
     assert "" == control.ask("server", "create", "s", "--uid=0")
+    assert 0 == commands_of(control, TENANT, "server", "create", "theirs").returncode
+    assert [["s", "0"], ["theirs", str(TENANT)]] == [row[:2] for row in control.rows("server", "list")]
 
 
 @needs_root
@@ -726,7 +728,7 @@ def test_client_that_is_killed_idle_harms_nobody(node: Node) -> None:
     assert SUCCESS == node.process("s").ask("start_mps()")
 
 
-def test_driver_with_the_mend_survives_kills(node: Node, driver: FakeDriver) -> None:
+def test_driver_with_the_fix_survives_kills(node: Node, driver: FakeDriver) -> None:
     """
     NVIDIA has announced it for a later driver.
     """
