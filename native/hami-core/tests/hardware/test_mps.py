@@ -361,6 +361,21 @@ def test_exclusive_mode_keeps_away_who_is_no_client(node: Node, driver: FakeDriv
 # --- namespaces ------------------------------------------------------------------------------------------------------
 
 
+@needs_root
+def test_compute_mode_is_set_by_root(start: Start) -> None:
+    """
+    Everybody reads it. A mode that does not exist is refused.
+    """
+    process = start()
+    assert process.ask("n.nvmlDeviceSetComputeMode(gpu(0), n.NVML_COMPUTEMODE_PROHIBITED)") is None
+    assert [SUCCESS, UNAVAILABLE] == process.ask("join()")
+    assert {"error": 2} == process.ask("n.nvmlDeviceSetComputeMode(gpu(0), 7)")
+    process.ask("become(60000)")
+
+    assert 2 == process.ask("n.nvmlDeviceGetComputeMode(gpu(0))")
+    assert {"error": 4} == process.ask("n.nvmlDeviceSetComputeMode(gpu(0), 0)")
+
+
 def test_namespace_has_a_folder_and_limits(node: Node) -> None:
     """
     A field is asked for with dashes or with underscores.
@@ -825,18 +840,3 @@ def test_each_row_of_the_table_has_its_test() -> None:
     found = re.findall(r"^def (test_\w+)", Path(__file__).read_text(), re.M)
 
     assert found[:-1] == named
-
-
-@needs_root
-def test_compute_mode_is_set_by_root(start: Start) -> None:
-    """
-    Everybody reads it. A mode that does not exist is refused.
-    """
-    process = start()
-    assert process.ask("n.nvmlDeviceSetComputeMode(gpu(0), n.NVML_COMPUTEMODE_PROHIBITED)") is None
-    assert [SUCCESS, UNAVAILABLE] == process.ask("join()")
-    assert {"error": 2} == process.ask("n.nvmlDeviceSetComputeMode(gpu(0), 7)")
-    process.ask("become(60000)")
-
-    assert 2 == process.ask("n.nvmlDeviceGetComputeMode(gpu(0))")
-    assert {"error": 4} == process.ask("n.nvmlDeviceSetComputeMode(gpu(0), 0)")
