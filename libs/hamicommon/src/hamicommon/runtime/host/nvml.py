@@ -35,7 +35,9 @@ LIBRARY_DIRECTORIES = (
     "lib64",
     "lib/x86_64-linux-gnu",
     "lib/aarch64-linux-gnu",
+    "usr/local/glibc/usr/lib",
 )
+"""The last is that of Talos Linux: https://github.com/siderolabs/extensions/tree/main/nvidia-gpu"""
 
 
 class NvmlError(HamiError):

@@ -11,19 +11,21 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from hami_device_plugin.adapters.files import SCRATCH
-from hami_device_plugin.adapters.mps import in_driver_root
+from hami_device_plugin.adapters.mps import in_driver_root, occupy
 from hami_device_plugin.adapters.mps.daemon import connection_problem
 from hami_device_plugin.decide.probe.enforcement import MpsServer
 from hamicommon.errors import HamiError
+from hamicommon.runtime.host.nvml import library_below
 
 PROGRAM = "/usr/bin/nvidia-cuda-mps-control"
 PROTOCOL = "3"
+LIBCUDA = "libcuda.so.1"
 DEADLINE_SECONDS = 30.0
 """A server initialises each GPU, which takes seconds without persistence mode."""
 START_SECONDS = 5.0
@@ -83,8 +85,9 @@ class MpsControl:
                 raise MpsControlError(f"{error.filename}: {error.strerror}") from error
             await self._run("-d", "-p", PROTOCOL, "-m", group=group)
             await self._until_running()
-        if self._server.name not in await self._column(0, "server", "list"):
+        if self._server.name not in {row[0] for row in await self._rows("server", "list")}:
             await self._run("server", "create", self._server.name)
+            await self.occupy()
 
     async def _until_running(self) -> None:
         for _ in range(round(START_SECONDS / POLL_SECONDS)):
@@ -93,6 +96,24 @@ class MpsControl:
             await asyncio.sleep(POLL_SECONDS)
         logs = f"{self._server.folder}{_LOGS}"
         raise MpsControlError(f"{PROGRAM} was started and does not answer; its log is in {logs}")
+
+    async def occupy(self) -> None:
+        """
+        Have the server keep every GPU from other programs, where they shall be kept away.
+
+        Raises:
+            MpsControlError: a GPU is not the server's.
+        """
+        if self._server.is_required:
+            program = [sys.executable, "-I", "-S", str(Path(occupy.__file__)), self._libcuda()]
+            pipes = f"{self._server.folder_here}/{self._server.name}"
+            await self._output("a first client of MPS", program, pipes, os.environ)
+
+    def _libcuda(self) -> str:
+        """Return the path of libcuda beside NVML in the driver's root; its name where the linker knows it."""
+        nvml = library_below(Path(self._server.root_here))
+        beside = nvml and nvml.with_name(LIBCUDA)
+        return str(beside) if beside and beside.exists() else LIBCUDA
 
     async def namespaces(self) -> Mapping[str, int]:
         """
@@ -140,9 +161,6 @@ class MpsControl:
         places = [(row[0], row[3].partition(" ")[0].rpartition("/")) for row in rows if len(row) > 3]
         return tuple(Client(int(pid), name) for pid, (server, _, name) in places if server == self._server.name)
 
-    async def _column(self, number: int, *words: str) -> list[str]:
-        return [row[number] for row in await self._rows(*words)]
-
     async def _rows(self, *words: str) -> list[list[str]]:
         output = await self._run(*words, "--format=csv,noheader")
         return [[cell.strip() for cell in line.split(",")] for line in output.splitlines() if line.strip()]
@@ -156,19 +174,19 @@ class MpsControl:
         return str(group)
 
     async def _run(self, *words: str, group: str = "") -> str:
-        """Return what the program prints."""
-        what = f"{PROGRAM} {' '.join(words)}"
-        folder = self._server.folder
-        environment = {
-            "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
-            "CUDA_MPS_PIPE_DIRECTORY": folder,
-            "CUDA_MPS_LOG_DIRECTORY": f"{folder}{_LOGS}",
-        }
+        """Return what the control program prints."""
+        root = (sys.executable, "-I", "-S", str(Path(in_driver_root.__file__)), self._server.root_here, group)
+        command, variables = [*root, PROGRAM, *words], {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+        return await self._output(f"{PROGRAM} {' '.join(words)}", command, self._server.folder, variables)
+
+    async def _output(self, what: str, command: Sequence[str], pipes: str, variables: Mapping[str, str]) -> str:
+        """Return what a program prints that uses the folder *pipes*."""
+        logs = f"{self._server.folder}{_LOGS}"
+        environment = {**variables, "CUDA_MPS_PIPE_DIRECTORY": pipes, "CUDA_MPS_LOG_DIRECTORY": logs}
         # A file, and no pipe: a daemon may keep it open.
         with tempfile.TemporaryFile(dir=SCRATCH) as output:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-S", str(Path(in_driver_root.__file__)), self._server.root_here, group),
-                *(PROGRAM, *words),
+                *command,
                 env=environment,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,

@@ -161,6 +161,7 @@ class EnforcementSearch:
         if not control.is_installed:
             return f"the driver's root {server.root} has no {PROGRAM}"
         await control.start()
+        await control.occupy()
         return None
 
     async def _backend(self) -> str:
