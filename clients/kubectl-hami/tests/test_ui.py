@@ -177,7 +177,7 @@ def test_page_asks_the_scheduler_about_the_pods_of_a_manifest() -> None:
         ("{", "the manifest: neither JSON nor YAML"),
         ("kind: ConfigMap", "the manifest: holds no Pod and no object that creates Pods"),
         ("[]", "the manifest: is no Kubernetes object"),
-        ("&a [*a]", "the manifest: is no Kubernetes object"),
+        ("&a [*a]", "the manifest: has more than 1000000 values"),
         ("", "the manifest: holds no Pod"),
     ],
 )

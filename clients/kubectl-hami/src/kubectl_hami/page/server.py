@@ -34,6 +34,7 @@ from kubectl_hami.page.questions import Questions
 
 SOCKET_SECONDS = 30
 MANIFEST_LIMIT_BYTES = 1 << 20
+_LENGTH_DIGITS = 20
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -148,7 +149,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _sent(self, path: str, query: Mapping[str, list[str]]) -> Answer:
         length = self.headers.get("Content-Length", "")
-        size = int(length) if length.isdecimal() else MANIFEST_LIMIT_BYTES + 1
+        size = int(length) if length.isdecimal() and len(length) < _LENGTH_DIGITS else MANIFEST_LIMIT_BYTES + 1
         if path != "/api/simulate":
             return _text(HTTPStatus.NOT_FOUND, f"Nothing can be sent to {path}.\n")
         if not self.server.gate.knows_origin(self.headers.get("Origin", "")):

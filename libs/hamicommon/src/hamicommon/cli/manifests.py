@@ -18,6 +18,9 @@ from hamicommon.model import Object
 from hamicommon.pod.shape import COUNT, COUNT_LIMIT, NEW_POD, check_shape
 from hamicommon.wire.errors import DecodeError
 
+VALUES_LIMIT = 1_000_000
+"""Values in one manifest, each alias written out."""
+
 
 class ManifestError(HamiError):
     """A file cannot be read, or is no manifest of Pods."""
@@ -41,17 +44,27 @@ def read_text(file: str) -> tuple[str, str]:
 
 def documents(text: str, name: str) -> list[Any]:
     """
-    Return the documents of a JSON or YAML text; *name* is for messages.
+    Return the documents of a JSON or YAML text as JSON has them; *name* is for messages.
 
     Raises:
-        ManifestError: it is neither.
+        ManifestError: it is neither, or has what JSON cannot say, or is too large.
     """
     with contextlib.suppress(orjson.JSONDecodeError):
         return [orjson.loads(text)]
     try:
-        return list(yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+        found = list(yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
     except (ValueError, RecursionError, yaml.YAMLError) as error:
         raise ManifestError(f"{name}: neither JSON nor YAML: {' '.join(str(error).split())}") from error
+    left, count = list(found), 0
+    while left:  # an alias is the same value, and may have itself in it
+        each, count = left.pop(), count + 1
+        if count > VALUES_LIMIT:
+            raise ManifestError(f"{name}: has more than {VALUES_LIMIT} values, each alias written out")
+        left.extend(each.values() if isinstance(each, dict) else each if isinstance(each, list) else ())
+    try:
+        return list(orjson.loads(orjson.dumps(found)))
+    except TypeError as error:
+        raise ManifestError(f"{name}: JSON cannot say what it has: {error}") from error
 
 
 def pods_of(documents: Sequence[Any], source: str) -> list[Object]:
@@ -88,16 +101,27 @@ def _pod_of(document: Object, where: str) -> list[Object]:
         except DecodeError as error:
             raise ManifestError(f"{where}: {error}") from error
         return [document]
-    spec = document.get("spec") or {}
-    spec = (spec.get("jobTemplate") or {}).get("spec") or spec
-    template = spec.get("template") if isinstance(spec, dict) else None
+    spec = _object(document, "spec")
+    spec = _object(_object(spec, "jobTemplate"), "spec") or spec
+    template = spec.get("template")
     if not isinstance(template, dict):
         return []
-    metadata = {**(document.get("metadata") or {}), **(template.get("metadata") or {})}
-    metadata["name"] = str((document.get("metadata") or {}).get("name") or "")
+    for one in (document, template):
+        if not isinstance(one.get("metadata") or {}, dict):
+            raise ManifestError(
+                f"{where}: {document['kind']}: metadata is {str(one['metadata'])[:40]!r}; it must be an object"
+            )
+    named = _object(document, "metadata")
+    metadata = {**named, **_object(template, "metadata"), "name": str(named.get("name") or "")}
     count = _count(spec, f"{where}: {document['kind']} {metadata['name']}")
     pods = _pod_of({"kind": "Pod", "metadata": metadata, "spec": template.get("spec")}, where)
     return [{**pod, COUNT: count} for pod in pods if count]
+
+
+def _object(parent: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """Return the object in a field; an empty one if the field has none, as in kinds that create no Pods."""
+    found = parent.get(key)
+    return found if isinstance(found, dict) else {}
 
 
 def _count(spec: Mapping[str, Any], where: str) -> int:
