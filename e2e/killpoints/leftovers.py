@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator, Set
 from pathlib import Path
 
+from hamicommon.runtime.host import records
 from harness.cluster import Cluster
 from harness.clusters.embedded import FAKE_DRIVER
 from harness.clusters.mixed import MIG
@@ -15,7 +16,7 @@ from testbed.mig import instances
 
 SPEC = "hami.io-vgpu_"
 """The begin of a CDI spec's name, before the Pod's UID."""
-RECORDS = (".limits", ".unpreloaded")
+RECORDS = (".limits", *records.KINDS)
 """Folders beside the containers' directories with one entry for each container."""
 REMOVED = ".removed"
 """The folder beside them for what is being deleted."""

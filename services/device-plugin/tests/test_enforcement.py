@@ -29,7 +29,7 @@ from hami_device_plugin.decide.probe.enforcement import (
     choose_enforcement,
 )
 from hamicommon.model import Share
-from hamicommon.runtime.host import unpreloaded
+from hamicommon.runtime.host.records import UNPRELOADED, recorded
 from testbed.hardware import FIRST_DRIVER_WITH_LIMITS, FakeDriver, StandInCgroups
 from testbed.memory_limits import NO_LIMIT, limit_memory, memory_limits
 
@@ -302,10 +302,10 @@ async def test_container_without_the_library_has_the_device_and_a_record(
     containers = node.fake.host / "hook/vgpu/containers"
     async with node.plugin(api, kubelet) as plugin:
         edits = await started(plugin, api, kubelet, granted, enforcement=demand)
-        assert {"uid-p_main"} == unpreloaded.recorded(containers)
+        assert {"uid-p_main"} == recorded(containers, UNPRELOADED)
         assert [] == list((containers / "uid-p_main").glob("*.cache"))
         api.remove("pods", "default", "p")
-        await plugin.until(lambda: not unpreloaded.recorded(containers))
+        await plugin.until(lambda: not recorded(containers, UNPRELOADED))
 
     assert limits == limits_in(edits)
     assert "vgpu" not in json.dumps(edits["mounts"])

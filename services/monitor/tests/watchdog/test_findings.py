@@ -41,9 +41,10 @@ def found(
     pids: Mapping[ContainerKey, Collection[int]] | None = None,
     unread: Collection[ContainerKey] = (),
     unpreloaded: Collection[ContainerKey] = (),
+    in_namespaces: Collection[ContainerKey] = (),
 ) -> dict[Evidence, str]:
     """Return what is found; without more arguments the Node has an honest process 50, which is 7 in its container."""
-    granted = grants(pods, frozenset(unpreloaded))
+    granted = grants(pods, frozenset(unpreloaded), frozenset(in_namespaces))
     known = {process.program.pid: process for process in processes}
     seen = uses(devices, known, {"u1": an_owner()} if owners is None else owners, ("kube-system",))
     given_pids = {KEY: {7}} if pids is None else pids
@@ -182,3 +183,19 @@ def test_nothing_is_found_of_honest_containers(used_mib: dict[str, list[int]], r
     owners = {uid: an_owner(uid) for uid in used_mib}
 
     assert {} == found(device, processes=processes, owners=owners, pods=pods, pids=pids)
+
+
+@pytest.mark.parametrize(
+    ("computes_alone", "in_namespaces", "expected"),
+    [(True, [KEY], {Kind.NOT_IN_NAMESPACE}), (False, [KEY], set()), (True, [], set())],
+)
+def test_program_outside_the_namespace_of_its_container_is_found(
+    computes_alone: bool, in_namespaces: list[ContainerKey], expected: set[Kind]
+) -> None:
+    """One that computes without MPS, where MPS limits compute."""
+    device = replace(a_device({}), processes=(DeviceProcess(50, 100 * MIB, computes_alone=computes_alone),))
+
+    evidence = found(device, in_namespaces=in_namespaces)
+
+    assert expected == kinds(evidence)
+    assert all("outside its namespace of MPS" in sentence for sentence in evidence.values())

@@ -28,7 +28,7 @@ from hami_monitor.serve.watchdog import GroupReader
 from hamicommon.pod.control_groups import ContainerGroup
 from hamicommon.runtime.api.kube import Kube
 from hamicommon.runtime.host.nvml import NvmlError
-from hamicommon.runtime.host.unpreloaded import record
+from hamicommon.runtime.host.records import UNPRELOADED, record
 from hamicommon.runtime.host.worker import HangError
 from testbed.hardware import StandInCgroups
 from testbed.waiting import eventually
@@ -109,14 +109,14 @@ async def test_container_started_without_the_library_is_not_asked_for_it(
 ) -> None:
     """The device plugin's record says so, and a container that restarts with the library has none."""
     containers = hook_path.path / "containers"
-    record(containers, "u1_main", is_preloaded=False)
+    record(containers, UNPRELOADED, "u1_main", is_so=True)
     devices = [a_device({sleeper: 100})]
     for _ in range(2):
         await monitor.watchdog.look(devices)
         clock.seconds += 3
     assert set() == shown(monitor)
 
-    record(containers, "u1_main", is_preloaded=True)
+    record(containers, UNPRELOADED, "u1_main", is_so=False)
     for _ in range(2):
         await monitor.watchdog.look(devices)
         clock.seconds += 3

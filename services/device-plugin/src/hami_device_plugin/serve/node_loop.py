@@ -31,7 +31,7 @@ from hami_device_plugin.serve.probe.link_loop import LinkLoop
 from hamicommon.errors import HamiError
 from hamicommon.model import Device
 from hamicommon.runtime.api.kube import KubeError
-from hamicommon.runtime.host import unpreloaded
+from hamicommon.runtime.host import records
 from hamicommon.runtime.host.removal import delete_some
 
 RECONCILE_SECONDS = 30.0
@@ -199,7 +199,7 @@ class NodeLoop:
             with host_files_of("CDI specs of Pods that are gone cannot be removed"):
                 await asyncio.to_thread(_remove, stale)
         with host_files_of("records of Pods that are gone cannot be removed"):
-            await asyncio.to_thread(unpreloaded.forget, self._vgpu / "containers", self._is_of_gone_pod)
+            await asyncio.to_thread(records.forget, self._vgpu / "containers", self._is_of_gone_pod)
             await asyncio.to_thread(forget_limits, self._vgpu / "containers", self._is_of_gone_pod)
 
     def _tell_unserved(self, prepared: Collection[str]) -> None:

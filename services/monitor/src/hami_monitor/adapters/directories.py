@@ -13,8 +13,8 @@ from itertools import islice
 from pathlib import Path
 
 from hami_monitor.decide.containers import FILE_NAMES_MAX, ContainerDirectory, ContainerKey, parse_directory_name
+from hamicommon.runtime.host.records import recorded
 from hamicommon.runtime.host.removal import delete_some, set_aside
-from hamicommon.runtime.host.unpreloaded import recorded
 
 NAMES_EACH_STEP = 1000
 
@@ -57,14 +57,14 @@ class Directories:
                 found[key] = os.lstat(self.path / str(key)).st_ctime
         return found
 
-    def unpreloaded(self) -> frozenset[ContainerKey]:
+    def recorded(self, kind: str) -> frozenset[ContainerKey]:
         """
-        Return the containers that the device plugin started without the library.
+        Return the containers of which the device plugin has recorded a *kind*.
 
         Raises:
             OSError: its records cannot be read.
         """
-        return frozenset(key for name in recorded(self.path) if (key := parse_directory_name(name)) is not None)
+        return frozenset(key for name in recorded(self.path, kind) if (key := parse_directory_name(name)) is not None)
 
     def remove(self, key: ContainerKey) -> None:
         """

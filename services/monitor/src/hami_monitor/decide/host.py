@@ -18,6 +18,8 @@ class DeviceProcess:
     """Device memory that the driver counts for it; None if it does not say."""
     busy_percent: float | None = None
     """Share of time in which its kernels ran since the last reading; None if the driver has no sample of it."""
+    computes_alone: bool = False
+    """Whether it computes and is no client of MPS."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from hami_monitor.serve.accounts import Accounts
 from hami_monitor.serve.driver_watch import DriverWatch
 from hami_monitor.serve.rounds import Rounds
 from hami_monitor.serve.watchdog import Watchdog
+from hamicommon.runtime.host.records import UNPRELOADED
 from hamicommon.runtime.program import garbage
 
 
@@ -70,7 +71,7 @@ class Monitor:
             pods=self._pods.shown(),
             usages=usages,
             refused=frozenset(self.rounds.regions.refusals),
-            unpreloaded=self.rounds.unpreloaded(),
+            unpreloaded=self.rounds.recorded(UNPRELOADED),
             host_devices=self.driver.devices,
             device_order=self.driver.order,
             driver_uses=self._driver_uses(),

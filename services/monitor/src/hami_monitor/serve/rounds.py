@@ -45,7 +45,8 @@ class Rounds:
         self._scan_problem: str | None = None
         self._removal_problem = ""
         self._records_problem = ""
-        self._unpreloaded: frozenset[ContainerKey] = frozenset()
+        self._recorded: dict[str, frozenset[ContainerKey]] = {}
+        """By kind, as they could be read last."""
         self._odd_names: tuple[str, ...] = ()
 
     async def run(self) -> None:
@@ -83,17 +84,17 @@ class Rounds:
         """Return the containers that had a directory at the last look; None if they could not be listed."""
         return None if self._listed is None else frozenset(directory.key for directory in self._listed)
 
-    def unpreloaded(self) -> frozenset[ContainerKey]:
-        """Return the containers that the device plugin started without the library, as they could be read last."""
+    def recorded(self, kind: str) -> frozenset[ContainerKey]:
+        """Return the containers of which the device plugin has recorded a *kind*, as they could be read last."""
         try:
-            self._unpreloaded = self._directories.unpreloaded()
+            self._recorded[kind] = self._directories.recorded(kind)
         except OSError as error:
             if not self._records_problem:
-                logger.warning("It is unknown which containers have no library", error=str(error))
+                logger.warning("It is unknown who limits which containers", error=str(error))
             self._records_problem = str(error)
         else:
             self._records_problem = ""
-        return self._unpreloaded
+        return self._recorded.get(kind, frozenset())
 
     def live(self) -> str | None:
         """Return None while rounds end in time, else the problem."""

@@ -42,6 +42,7 @@ from hami_monitor.serve.rounds import Rounds
 from hamicommon.pod.control_groups import ContainerGroup
 from hamicommon.runtime.host.control_groups import ControlGroups
 from hamicommon.runtime.host.nvml import NvmlError
+from hamicommon.runtime.host.records import IN_NAMESPACE, UNPRELOADED
 from hamicommon.runtime.host.worker import HangError
 
 logger = structlog.get_logger()
@@ -143,7 +144,9 @@ class Watchdog:
         return not self._seen.is_settled
 
     async def _evidence(self, devices: Sequence[HostDevice]) -> dict[Evidence, str]:
-        granted, owners = grants(self._pods.shown(), self._rounds.unpreloaded()), self._pods.owners()
+        recorded = self._rounds.recorded
+        granted = grants(self._pods.shown(), recorded(UNPRELOADED), recorded(IN_NAMESPACE))
+        owners = self._pods.owners()
         regions = self._regions()
         found = await self._uses(devices, granted, owners)
         by_process = find(found, granted, regions)

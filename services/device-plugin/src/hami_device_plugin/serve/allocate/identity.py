@@ -66,7 +66,7 @@ from hamicommon.model import ContainerShares, Share
 from hamicommon.pod import reading
 from hamicommon.pod.reading import Pod
 from hamicommon.pod.variables import CORE_POLICY
-from hamicommon.runtime.host import unpreloaded
+from hamicommon.runtime.host.records import IN_NAMESPACE, UNPRELOADED, record
 from hamicommon.wire.limits_file import encode_limits_file
 
 NOTICE_SECONDS = 0.005
@@ -315,10 +315,11 @@ class IdentityAllocator:
         return changed
 
     def _record(self, prepared: Prepared) -> None:
-        """Record whether a container with shares has the library, for the monitor. Instances never have it."""
+        """Record for the monitor who limits a container with shares. Nobody limits what is an instance."""
         name = directory_name(prepared.container.pod_uid, prepared.container.name)
         containers = Path(self._policy.hook_path) / "vgpu/containers"
-        unpreloaded.record(containers, name, is_preloaded=prepared.has_library or bool(prepared.instances))
+        record(containers, UNPRELOADED, name, is_so=not (prepared.has_library or prepared.instances))
+        record(containers, IN_NAMESPACE, name, is_so=bool(prepared.namespace))
 
     def _spec(self, prepared: Prepared, grant: Grant) -> dict[str, Any]:
         """Return the spec of one container: the driver's part, then ours."""

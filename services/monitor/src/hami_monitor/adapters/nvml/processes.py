@@ -17,10 +17,11 @@ import pynvml
 from hami_monitor.adapters.nvml.readings import known
 from hami_monitor.decide.host import DeviceProcess
 
+_COMPUTE, _MPS = pynvml.nvmlDeviceGetComputeRunningProcesses, pynvml.nvmlDeviceGetMPSComputeRunningProcesses
 _LISTS = (
-    (pynvml.nvmlDeviceGetComputeRunningProcesses, pynvml.nvmlDeviceGetComputeRunningProcesses_v2),
+    (_COMPUTE, pynvml.nvmlDeviceGetComputeRunningProcesses_v2),
     (pynvml.nvmlDeviceGetGraphicsRunningProcesses, pynvml.nvmlDeviceGetGraphicsRunningProcesses_v2),
-    (pynvml.nvmlDeviceGetMPSComputeRunningProcesses, pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v2),
+    (_MPS, pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v2),
 )
 """The function of each list, and the one of drivers before 510."""
 
@@ -43,13 +44,17 @@ def read_processes(handle: Any, sampled_at: int) -> tuple[tuple[DeviceProcess, .
         NVMLError: the device cannot be read.
     """
     used: dict[int, int | None] = {}
+    pids: dict[Any, set[int]] = {}
     for newest, older in _LISTS:
-        for process in _listed(handle, newest, older):
+        listed = tuple(_listed(handle, newest, older))
+        pids[newest] = {process.pid for process in listed}
+        for process in listed:
             # MIG instances are listed apart, and a process may use several.
             amounts = (used.get(process.pid), process.usedGpuMemory)
             used[process.pid] = max((int(amount) for amount in amounts if amount is not None), default=None)
     busy, sampled_at = _busy_percents(handle, sampled_at)
-    return tuple(DeviceProcess(pid, used[pid], busy.get(pid)) for pid in sorted(used)), sampled_at
+    alone = pids[_COMPUTE] - pids[_MPS]
+    return tuple(DeviceProcess(pid, used[pid], busy.get(pid), pid in alone) for pid in sorted(used)), sampled_at
 
 
 def used_by_cgroup(uuid: str, cgroups: Iterable[str]) -> Mapping[str, int]:

@@ -32,6 +32,7 @@ class Kind(Enum):
     DEVICE_NOT_GRANTED = "device-not-granted"
     LIBRARY_NOT_LOADED = "library-not-loaded"
     NOT_IN_REGION = "not-in-region"
+    NOT_IN_NAMESPACE = "not-in-namespace"
     WITHOUT_DEVICES = "without-devices"
 
 
@@ -40,6 +41,7 @@ EVENT_REASONS = {
     Kind.DEVICE_NOT_GRANTED: "DeviceNotGranted",
     Kind.LIBRARY_NOT_LOADED: "LibraryNotLoaded",
     Kind.NOT_IN_REGION: "NotInRegion",
+    Kind.NOT_IN_NAMESPACE: "NotInNamespace",
     Kind.WITHOUT_DEVICES: "ContainerWithoutDevices",
 }
 
@@ -88,6 +90,8 @@ class Use:
     owner: PodOwner
     process: HostProcess
     used_bytes: int
+    computes_alone: bool = False
+    """Whether it computes and is no client of MPS."""
 
     @property
     def key(self) -> ContainerKey:
@@ -123,6 +127,8 @@ class Grants:
     """Containers with MIG instances that are granted by their own UUID: the driver lists them under their GPU."""
     unpreloaded: frozenset[ContainerKey] = frozenset()
     """Containers that the device plugin started without the library."""
+    in_namespaces: frozenset[ContainerKey] = frozenset()
+    """Containers whose compute is limited by a namespace of MPS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +142,16 @@ class Regions:
     """The memory that each container has, by device."""
 
 
-def grants(pods: Iterable[MonitoredPod], unpreloaded: frozenset[ContainerKey] = frozenset()) -> Grants:
-    """Return what *pods* were granted; the containers *unpreloaded* were started without the library."""
+def grants(
+    pods: Iterable[MonitoredPod],
+    unpreloaded: frozenset[ContainerKey] = frozenset(),
+    in_namespaces: frozenset[ContainerKey] = frozenset(),
+) -> Grants:
+    """
+    Return what *pods* were granted.
+
+    The containers *unpreloaded* were started without the library, those *in_namespaces* with a namespace of MPS.
+    """
     known = tuple(pods)
     shares = {key: grant.shares for key, grant in grants_of(known).items()}
     devices: dict[ContainerKey, set[str]] = defaultdict(set)
@@ -147,7 +161,8 @@ def grants(pods: Iterable[MonitoredPod], unpreloaded: frozenset[ContainerKey] = 
         for container, mig in pod.mig_allocations:
             devices[ContainerKey(pod.uid, container)].add(mig.gpu_uuid)
     unclear = {key for key, uuids in devices.items() if any(uuid.startswith(MIG_PREFIX) for uuid in uuids)}
-    return Grants({key: frozenset(uuids) for key, uuids in devices.items()}, shares, frozenset(unclear), unpreloaded)
+    by_key = {key: frozenset(uuids) for key, uuids in devices.items()}
+    return Grants(by_key, shares, frozenset(unclear), unpreloaded, in_namespaces)
 
 
 def uses(
@@ -167,6 +182,7 @@ def uses(
             owner,
             process,
             listed.used_bytes or 0,
+            listed.computes_alone,
         )
         for device in devices
         for listed in device.processes
@@ -206,7 +222,14 @@ def limit_bytes(place: Place, granted: Grants) -> int:
 
 def find(found: Sequence[Use], granted: Grants, regions: Regions) -> dict[Evidence, str]:
     """Return what the uses *found* do otherwise than *granted*, each with one sentence for people."""
-    return dict([*_memory(found, granted), *_devices(found, granted), *_outside(found, granted, regions)])
+    return dict(
+        [
+            *_memory(found, granted),
+            *_devices(found, granted),
+            *_outside(found, granted, regions),
+            *_alone(found, granted),
+        ]
+    )
 
 
 def limited_devices(key: ContainerKey, granted: Grants) -> frozenset[str]:
@@ -248,6 +271,14 @@ def _outside(found: Iterable[Use], granted: Grants, regions: Regions) -> Iterato
             continue
         evidence = Evidence(Finding(kind, use.place), use.process.program)
         yield evidence, f"{_process(use)} uses device {use.place.device_uuid} {problem}"
+
+
+def _alone(found: Iterable[Use], granted: Grants) -> Iterator[tuple[Evidence, str]]:
+    for use in found:
+        if use.computes_alone and use.key in granted.in_namespaces:
+            evidence = Evidence(Finding(Kind.NOT_IN_NAMESPACE, use.place), use.process.program)
+            without = "outside its namespace of MPS, so without a limit on compute"
+            yield evidence, f"{_process(use)} uses device {use.place.device_uuid} {without}"
 
 
 def _is_in_region(use: Use, regions: Regions) -> bool:
