@@ -65,6 +65,11 @@ class GuestNode:
         draft.write_text(json.dumps(manifest))
         draft.rename(self._manifests / f"{name}.json")
 
+    @property
+    def log(self) -> str:
+        """The last lines of the kubelet's log."""
+        return self._kubelet.output[-4000:]
+
     def output(self, name: str) -> list[str]:
         """Return the lines that the Pod *name* has printed, without containerd's prefixes."""
         return [line.split(" ", 3)[3] for line in self.guest.run(["sh", "-c", _LOGS.format(name)]).splitlines()]

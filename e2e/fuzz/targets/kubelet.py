@@ -163,7 +163,10 @@ def _calls(scene: Mapping[str, Any], pods: Mapping[str, Pod]) -> calls.Calls:
     )
     offered = tuple(Device(f"{_GPU[:-1]}{last}", 4, 16384, 100, "NVIDIA A10") for last in "89")
     devices: Any = SimpleNamespace(
-        by=lambda *_: offered, instances=lambda _: None, offered=SimpleNamespace(found=(), by_resource=())
+        by=lambda *_: offered,
+        instances=lambda _: None,
+        memory_bytes=lambda: {device.id: device.memory_mib << 20 for device in offered},
+        offered=SimpleNamespace(found=(), by_resource=()),
     )
     found: Any = SimpleNamespace(
         mode=SimpleNamespace(is_identity=bool(scene.get("identity"))),

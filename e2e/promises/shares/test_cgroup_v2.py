@@ -21,8 +21,8 @@ from controlplane.guest.node import GuestNode
 from harness.cluster import ROOT, Cluster, Settings
 from harness.clusters.real import IMAGES, RealCluster
 from harness.manifests import IMAGE, SLEEP, a_pod
-from testbed.hardware import CGROUPS, FIRST_DRIVER_WITH_LIMITS, VARIABLES_FILE, FakeDriver, FakeNode
-from testbed.waiting import eventually
+from testbed.hardware import CGROUPS, FIRST_DRIVER_WITH_LIMITS, VARIABLES_FILE, FakeNode
+from testbed.waiting import NotInTimeError, eventually
 
 pytestmark = [
     pytest.mark.real_only,
@@ -52,6 +52,11 @@ MEMORY_BYTES = 256 * 2**20
 SHOW_REAL_GROUPS = f"rm -r {STAND_IN} && ln -s /sys/fs/cgroup {STAND_IN}"
 TELL_HOOK = f"echo FAKE_DRIVER_DIR={nvidia.HARDWARE} >{VARIABLES_FILE}"
 """A runtime gives hooks no environment. A real driver needs none."""
+COUNT_MISC = f"""
+from pathlib import Path
+from testbed.hardware import FakeDriver
+FakeDriver(Path({str(nvidia.HARDWARE)!r})).count_misc_as_there()
+"""
 BYPASS = """
 linker=$(sed -n 's,.* \\(/.*/ld-linux[^ ]*\\)$,\\1,p' /proc/self/maps | head -n 1)
 sed s,/etc/ld.so.preload,/etc/no.so.preload, $linker >/tmp/linker && chmod +x /tmp/linker
@@ -70,10 +75,10 @@ async def node(real_cluster: RealCluster) -> AsyncIterator[GuestNode]:
         pod, on = await cluster.pod("p"), await cluster.api.get(f"/api/v1/nodes/{NODE.name}")
         assert on["metadata"]["annotations"]["hami.io/node-enforcement"].startswith("driver: ")
         plane, image = cluster.control_plane, IMAGES / "workloads.tar"
-        FakeDriver(plane.node(NODE.name).path(nvidia.HARDWARE)).count_misc_as_there()
         node = await asyncio.to_thread(plane.guest_like, NODE.name, FOLDERS, [image])
         try:
             await asyncio.to_thread(node.guest.run, ["sh", "-c", f"{SHOW_REAL_GROUPS} && {TELL_HOOK}"])
+            await asyncio.to_thread(node.guest.run, ["env", f"--chdir={ROOT}/e2e", sys.executable, "-c", COUNT_MISC])
             uid = pod["metadata"]["uid"]
             [file] = plane.node(NODE.name).path(nvidia.CDI_FOLDER).glob(f"*{uid}*.json")
             spec = json.loads(file.read_text())
@@ -96,7 +101,10 @@ async def _output(node: GuestNode, name: str, text: str) -> list[str]:
         lines = await asyncio.to_thread(node.output, name)
         return lines if any(text in line for line in lines) else None
 
-    return await eventually(probe, f"Pod {name} prints {text!r}", SECONDS)
+    try:
+        return await eventually(probe, f"Pod {name} prints {text!r}", SECONDS)
+    except NotInTimeError as error:
+        raise AssertionError(f"{error}; the kubelet of the guest: {node.log}") from error
 
 
 async def test_share_holds_on_cgroup_v2(node: GuestNode) -> None:

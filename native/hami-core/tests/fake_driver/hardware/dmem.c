@@ -1,7 +1,7 @@
 /*
  * Limits in the files of the kernel's controller dmem, which NVML writes and the kernel holds.
  *
- * Source: driver-shares.md 1, and Linux kernel/cgroup/dmem.c.
+ * Source: Linux, kernel/cgroup/dmem.c; https://docs.nvidia.com/deploy/mps/ (memory limits).
  */
 #include "hardware/accounting.h"
 

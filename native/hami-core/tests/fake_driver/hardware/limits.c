@@ -7,7 +7,7 @@
 
 static uint64_t self_bytes[HW_DEVICES_MAX]; /* set by hw_limit_self() */
 
-/* The values of NVreg_RegistryDwords="RmMemacctMode=N", which only lowers what the kernel has. Source: driver-shares.md 1, D. */
+/* The values of NVreg_RegistryDwords="RmMemacctMode=N", which only lowers what the kernel has. Source: https://docs.nvidia.com/deploy/mps/. */
 enum { MODE_MISC = 1, MODE_DMEM = 2, MODE_AUTO = 3 };
 
 static int64_t present_load(void)
@@ -101,7 +101,7 @@ static bool is_removed(const struct hw_group *group, bool sees_all)
     return sees_all && group->path[0] && cgroup_of_folder(group->path) != group->number && !has_processes(group->number);
 }
 
-/* dmem frees what it has of a cgroup. misc does neither hold the cgroup nor forget it. Source: driver-shares.md 1, S L. */
+/* dmem frees what it has of a cgroup. misc does neither hold the cgroup nor forget it. Source: open-gpu-kernel-modules 615.71.09, memacct.c; Linux, kernel/cgroup/dmem.c. */
 static void reuse(uint16_t pointer)
 {
     for (int index = 0; hw_memacct() == HW_MEMACCT_DMEM && index < hw_state->limits_end; index++)

@@ -1,7 +1,7 @@
 /*
  * Limits in the driver's own map, for kernels without dmem. It finds the cgroup of a process by the controller misc.
  *
- * Source: driver-shares.md 1, and open-gpu-kernel-modules memacct.c.
+ * Source: open-gpu-kernel-modules 615.71.09, memacct.c.
  */
 #include "hardware/accounting.h"
 

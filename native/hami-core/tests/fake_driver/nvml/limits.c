@@ -1,7 +1,7 @@
 /*
  * NVML's limits on the memory that a cgroup may have of a device.
  *
- * Source: NVML API reference, nvmlDeviceSetMemoryLimits_v1 and nvmlDeviceGetMemoryLimits_v1; driver-shares.md 1.
+ * Source: NVML API reference, nvmlDeviceSetMemoryLimits_v1 and nvmlDeviceGetMemoryLimits_v1.
  */
 #include "hardware/limits.h"
 
