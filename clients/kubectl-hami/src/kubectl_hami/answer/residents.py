@@ -5,7 +5,7 @@ A Pod is evicted, not deleted: an eviction heeds the budgets of its owner. Neigh
 """
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,6 +13,7 @@ import orjson
 
 from hamicommon.model import Object
 from hamicommon.wire import keys
+from kubectl_hami.answer.pods import owner_of
 from kubectl_hami.answer.shares import name_of
 from kubectl_hami.values.cluster import ClusterState, Device, Node, Share
 
@@ -28,7 +29,7 @@ class Resident:
     device: str
     index: int
     owner: str
-    """`Kind/name` of the controller; empty if the Pod has none, or nobody knows."""
+    """Who made the Pod, such as `Deployment/web`; empty if it was made alone, or nobody knows."""
     share: Share
 
 
@@ -56,7 +57,7 @@ def place(state: ClusterState, pods: Iterable[Object], name: str) -> Place | Non
     if found is None:
         return None
     node, devices = found
-    owners = dict(_owners(pods))
+    owners = {name_of(pod): owner_of(pod) for pod in pods}
     residents = tuple(
         Resident(node.name, device.id, device.index, owners.get((share.namespace, share.pod), ""), share)
         for device in devices
@@ -65,14 +66,6 @@ def place(state: ClusterState, pods: Iterable[Object], name: str) -> Place | Non
     )
     cordon = _cordon_node(node) if name == node.name else _cordon_device(node, devices[0])
     return Place(state.cluster, residents, (cordon, *_evictions(residents)))
-
-
-def _owners(pods: Iterable[Object]) -> Iterator[tuple[tuple[str, str], str]]:
-    for pod in pods:
-        references: Sequence[Mapping[str, object]] = (pod.get("metadata") or {}).get("ownerReferences") or ()
-        controller = next((one for one in references if one.get("controller")), None)
-        if controller:
-            yield name_of(pod), f"{controller.get('kind')}/{controller.get('name')}"
 
 
 def _cordon_node(node: Node) -> str:

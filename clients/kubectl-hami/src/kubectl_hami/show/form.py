@@ -17,9 +17,9 @@ def shape(value: Any) -> Any:
     """
     Return *value*, made of dataclasses, as JSON has it.
 
-    >>> from kubectl_hami.answer.narrow import Filter
-    >>> shape((Filter(node="n1"),))
-    [{'namespace': '', 'node': 'n1', 'model': ''}]
+    >>> from kubectl_hami.values.cluster import Quota
+    >>> shape((Quota("nvidia.com/gpu", limit=4, held=1),))
+    [{'resource': 'nvidia.com/gpu', 'limit': 4, 'held': 1}]
     """
     if is_dataclass(value):
         return {camel(field.name): shape(getattr(value, field.name)) for field in fields(value)}

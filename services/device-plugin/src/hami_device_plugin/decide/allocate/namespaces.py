@@ -18,8 +18,7 @@ from hami_device_plugin.decide.allocate.container_limits import (
     MpsError,
     thread_percentage,
 )
-from hami_device_plugin.decide.allocate.pods import AllocationError, granted_shares
-from hami_device_plugin.decide.inventory import is_instance
+from hami_device_plugin.decide.allocate.pods import sharing_containers
 from hami_device_plugin.decide.probe.enforcement import MpsServer
 from hamicommon.model import ContainerShares, Share
 from hamicommon.pod.reading import Container, Pod
@@ -90,16 +89,8 @@ def wanted_namespaces(
     *percent* returns that of a container, None if it has no namespace.
     """
     found = {}
-    for pod in pods:
-        try:
-            shares = granted_shares(pod, node, vendor)
-        except AllocationError:
-            continue
-        for container in pod.containers:
-            granted = shares.get(container.name, ())
-            if not granted or not container.may_run or any(is_instance(share.uuid) for share in granted):
-                continue
-            part = percent(container, granted)
-            if part is not None:
-                found[namespace_name(pod.uid, container.name)] = (pod, container.name, part)
+    for pod, container, shares in sharing_containers(pods, node, vendor):
+        part = percent(container, shares) if container.may_run else None
+        if part is not None:
+            found[namespace_name(pod.uid, container.name)] = (pod, container.name, part)
     return found

@@ -9,14 +9,15 @@ Source: https://github.com/kubernetes/kubernetes/blob/v1.34.4/pkg/kubelet/lifecy
 (`removeMissingExtendedResources`)
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from hami_device_plugin.decide.allocate.owner import Allocated
+from hami_device_plugin.decide.inventory import is_instance
 from hamicommon.errors import HamiError
 from hamicommon.model import ContainerShares
 from hamicommon.pod.containers import ContainerKind
-from hamicommon.pod.reading import Pod
+from hamicommon.pod.reading import Container, Pod
 from hamicommon.vendors.description import Vendor
 from hamicommon.wire import keys
 from hamicommon.wire.errors import DecodeError
@@ -46,6 +47,21 @@ def granted_shares(pod: Pod, node: str, vendor: Vendor) -> dict[str, ContainerSh
     except DecodeError as error:
         raise AllocationError(f"Pod {pod}: annotation {error}") from error
     return {container.name: shares for container, shares in zip(pod.containers, granted.shares, strict=True)}
+
+
+def sharing_containers(
+    pods: Iterable[Pod], node: str, vendor: Vendor
+) -> Iterator[tuple[Pod, Container, ContainerShares]]:
+    """Yield each container of *pods* that was granted shares on *node*, and no MIG instances."""
+    for pod in pods:
+        try:
+            shares = granted_shares(pod, node, vendor)
+        except AllocationError:
+            continue
+        for container in pod.containers:
+            granted = shares.get(container.name, ())
+            if granted and not any(is_instance(share.uuid) for share in granted):
+                yield pod, container, granted
 
 
 def check_unprivileged(pod: Pod, container: str) -> None:

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from hami_device_plugin.decide.allocate.container_limits import ContainerLimits
-from hami_device_plugin.decide.allocate.pods import AllocationError, granted_shares
-from hami_device_plugin.decide.inventory import is_instance
+from hami_device_plugin.decide.allocate.pods import sharing_containers
 from hami_device_plugin.decide.probe.enforcement import EnforcementError
 from hamicommon.model import ContainerShares
 from hamicommon.pod.containers import ContainerState
@@ -39,23 +38,15 @@ def running_limits(
     pods: Iterable[Pod], node: str, vendor: Vendor, limits: Callable[[Pod, ContainerShares], ContainerLimits]
 ) -> Iterator[RunningLimit]:
     """Yield what the driver was told about the containers of *pods* that run on *node*, by *limits*."""
-    for pod in pods:
-        try:
-            shares = granted_shares(pod, node, vendor)
-        except AllocationError:
+    for pod, container, shares in sharing_containers(pods, node, vendor):
+        if container.state is not ContainerState.RUNNING or not container.id:
             continue
-        for container in pod.containers:
-            granted = shares.get(container.name, ())
-            if container.state is not ContainerState.RUNNING or not container.id or not granted:
-                continue
-            if any(is_instance(share.uuid) for share in granted):
-                continue
-            try:
-                found = limits(pod, granted).by_driver
-            except EnforcementError:
-                continue
-            group = ContainerGroup(pod.uid, container.id)
-            yield from (RunningLimit(pod, container.name, group, uuid, size) for uuid, size in found.items())
+        try:
+            found = limits(pod, shares).by_driver
+        except EnforcementError:
+            continue
+        group = ContainerGroup(pod.uid, container.id)
+        yield from (RunningLimit(pod, container.name, group, uuid, size) for uuid, size in found.items())
 
 
 def is_held(wanted_bytes: int | None, found_bytes: int | None) -> bool:
