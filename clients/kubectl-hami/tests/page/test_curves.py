@@ -87,6 +87,7 @@ def test_a_device_whose_curve_grows_keeps_the_rest_of_its_section(page: Page) ->
     page.run("document.querySelectorAll('.device-details > *').forEach((element) => (element.isOld = true))")
     before = page.text(OF_NODE)
 
+    time.sleep(1)  # the page writes times to the second
     page.told.picture = {**PICTURE, "takenAt": (NOW + timedelta(seconds=3)).isoformat()}
     page.eventually(lambda: before != page.text(OF_NODE))
 
