@@ -21,7 +21,7 @@ _BEHIND_OTHERS: Final = "PodInitializing"
 
 @dataclass(frozen=True, slots=True)
 class PodStatus:
-    """A Pod as its own object tells of it."""
+    """What a Pod's own object says of it."""
 
     namespace: str
     pod: str

@@ -43,20 +43,11 @@ class Place:
     """Commands for a shell that keep new Pods out and move these away, in order."""
 
 
-def places(state: ClusterState, name: str) -> Iterator[tuple[Node, tuple[Device, ...]]]:
-    """Yield the Node called *name* with its devices, or the device of this UUID, or of this `NODE/INDEX`."""
-    for node in state.nodes:
-        devices = tuple(one for one in node.devices if name in {one.id, f"{node.name}/{one.index}"})
-        if name == node.name or devices:
-            yield node, node.devices if name == node.name else devices
-
-
 def place(state: ClusterState, pods: Iterable[Object], name: str) -> Place | None:
     """Return who is on *name* and how they are moved; None if the cluster has no such Node or device."""
-    found = next(places(state, name), None)
-    if found is None:
+    node, devices = next(_places(state, name), (None, ()))
+    if node is None:
         return None
-    node, devices = found
     owners = {name_of(pod): owner_of(pod) for pod in pods}
     residents = tuple(
         Resident(node.name, device.id, device.index, owners.get((share.namespace, share.pod), ""), share)
@@ -68,14 +59,23 @@ def place(state: ClusterState, pods: Iterable[Object], name: str) -> Place | Non
     return Place(state.cluster, residents, (cordon, *_evictions(residents)))
 
 
+def _places(state: ClusterState, name: str) -> Iterator[tuple[Node, tuple[Device, ...]]]:
+    """Yield the Node called *name* with its devices, or the device of this UUID, or of this `NODE/INDEX`."""
+    for node in state.nodes:
+        devices = tuple(one for one in node.devices if name in {node.name, one.id, f"{node.name}/{one.index}"})
+        if name == node.name or devices:
+            yield node, devices
+
+
 def _cordon_node(node: Node) -> str:
-    return _command("kubectl", "cordon", node.name)
+    return shlex.join(("kubectl", "cordon", node.name))
 
 
 def _cordon_device(node: Node, device: Device) -> str:
     """Return the command that keeps new Pods from a device, beside those that are kept out already."""
     uuids = sorted({device.id, *(one.id for one in node.devices if one.is_cordoned)})
-    return _command("kubectl", "annotate", "--overwrite", "node", node.name, f"{keys.NODE_CORDON}={','.join(uuids)}")
+    closed = f"{keys.NODE_CORDON}={','.join(uuids)}"
+    return shlex.join(("kubectl", "annotate", "--overwrite", "node", node.name, closed))
 
 
 def _evictions(residents: Iterable[Resident]) -> Iterator[str]:
@@ -85,7 +85,8 @@ def _evictions(residents: Iterable[Resident]) -> Iterator[str]:
         path = f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction"
         metadata = {"namespace": namespace, "name": pod}
         body = orjson.dumps({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}).decode()
-        yield f"{_command('echo', body)} | {_command('kubectl', 'create', '--raw', path, '-f', '-')}  # {_fate(owner)}"
+        create = shlex.join(("kubectl", "create", "--raw", path, "-f", "-"))
+        yield f"{shlex.join(('echo', body))} | {create}  # {_fate(owner)}"
 
 
 def _rank(owner: str) -> int:
@@ -98,7 +99,3 @@ def _fate(owner: str) -> str:
     if owner.startswith(f"{_STAYS}/"):
         return f"{owner} creates it again on this Node"
     return f"{owner} creates it again"
-
-
-def _command(*words: str) -> str:
-    return shlex.join(words)

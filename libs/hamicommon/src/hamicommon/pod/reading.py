@@ -227,8 +227,9 @@ def is_never_root(own: Mapping[str, Any] | None, pods: Mapping[str, Any] | None)
     """
     if not own or own.get("allowPrivilegeEscalation") is not False:
         return False
-    user, is_checked = ({**(pods or {}), **own}.get(key) for key in ("runAsUser", "runAsNonRoot"))
-    return bool(user) or (user is None and is_checked is True)
+    context = {**(pods or {}), **own}
+    user = context.get("runAsUser")
+    return bool(user) or (user is None and context.get("runAsNonRoot") is True)
 
 
 def read_container(

@@ -54,8 +54,7 @@ class Namespaces:
             return ""
         name = namespace_name(pod.uid, container)
         async with self._one_at_a_time:
-            await self._control.start()
-            await self._control.keep(name, percent)
+            await self._control.keep(name, percent, (await self._there()).get(name))
         return name
 
     async def run(self, percent: Percent) -> None:
@@ -73,20 +72,24 @@ class Namespaces:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _look(self, percent: Percent) -> None:
-        was_running = await asyncio.to_thread(self._control.is_running)
-        await self._control.start()
-        wanted = self._wanted(percent)
-        there = await self._control.namespaces()
+        wanted, there = self._wanted(percent), await self._there()
         for name in there:
             if is_ours(name) and name not in wanted:
                 await self._control.delete(name)
         for name, (pod, container, part) in wanted.items():
             if there.get(name) != part and _has_started(pod, container):
-                await self._control.keep(name, part)
+                await self._control.keep(name, part, there.get(name))
                 self._report(pod, container, part)
-        if not was_running:
-            self._context.metrics.mps_restarts.inc()
         await self._show(wanted)
+
+    async def _there(self) -> Mapping[str, int]:
+        """Return the percentage of each namespace. A daemon that does not answer is started first."""
+        try:
+            return await self._control.namespaces()
+        except MpsControlError:
+            await self._control.start()
+            self._context.metrics.mps_restarts.inc()
+            return await self._control.namespaces()
 
     def _wanted(self, percent: Percent) -> Mapping[str, tuple[Pod, str, int]]:
         def of(container: Container, shares: ContainerShares) -> int | None:
@@ -100,10 +103,7 @@ class Namespaces:
 
     async def _show(self, wanted: Mapping[str, tuple[Pod, str, int]]) -> None:
         """Show how many processes use each namespace."""
-        counts = dict.fromkeys(wanted, 0)
-        for client in await self._control.clients():
-            if client.namespace in counts:
-                counts[client.namespace] += 1
+        counts = await self._control.clients()
         self._context.metrics.show_namespaces(
             {(pod.namespace, pod.name, of): (part, counts[name]) for name, (pod, of, part) in wanted.items()}
         )

@@ -11,14 +11,15 @@ import os
 import signal
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from hami_device_plugin.adapters.files import SCRATCH
 from hami_device_plugin.adapters.mps import in_driver_root, occupy
 from hami_device_plugin.adapters.mps.daemon import connection_problem
+from hami_device_plugin.decide.allocate.container_limits import NO_LIMIT_PERCENT
 from hami_device_plugin.decide.probe.enforcement import MpsServer
 from hamicommon.errors import HamiError
 from hamicommon.runtime.host.nvml import library_below
@@ -31,21 +32,12 @@ DEADLINE_SECONDS = 30.0
 START_SECONDS = 5.0
 POLL_SECONDS = 0.05
 OUTPUT_BYTES_MAX = 1 << 20
-NO_PERCENT = 100
 _GROUP = "hami-mps"
 _LOGS = "/log"
 
 
 class MpsControlError(HamiError):
     """The daemon does not do what it is told."""
-
-
-@dataclass(frozen=True, slots=True)
-class Client:
-    """A process that uses a device by a namespace."""
-
-    pid: int
-    namespace: str
 
 
 class MpsControl:
@@ -69,12 +61,14 @@ class MpsControl:
         """Return whether clients reach *namespace*: one that finds no server runs without a limit."""
         return not connection_problem(f"{self._server.folder_here}/{self._server.name}/{namespace}/control")
 
-    async def start(self) -> None:
+    async def start(self, *, occupies: bool = False) -> None:
         """
         Start the daemon and its server, unless they run.
 
+        A new server gets every GPU, where others shall be kept away; with *occupies* one that runs does, too.
+
         Raises:
-            MpsControlError: it cannot be started.
+            MpsControlError: it cannot be started, or a GPU is not the server's.
         """
         if not await asyncio.to_thread(self.is_running):
             folder = Path(self._server.folder_here)
@@ -85,9 +79,11 @@ class MpsControl:
                 raise MpsControlError(f"{error.filename}: {error.strerror}") from error
             await self._run("-d", "-p", PROTOCOL, "-m", group=group)
             await self._until_running()
-        if self._server.name not in {row[0] for row in await self._rows("server", "list")}:
+        is_new = self._server.name not in {row[0] for row in await self._rows("server", "list")}
+        if is_new:
             await self._run("server", "create", self._server.name)
-            await self.occupy()
+        if self._server.is_required and (is_new or occupies):
+            await self._occupy()
 
     async def _until_running(self) -> None:
         for _ in range(round(START_SECONDS / POLL_SECONDS)):
@@ -97,17 +93,10 @@ class MpsControl:
         logs = f"{self._server.folder}{_LOGS}"
         raise MpsControlError(f"{PROGRAM} was started and does not answer; its log is in {logs}")
 
-    async def occupy(self) -> None:
-        """
-        Have the server keep every GPU from other programs, where they shall be kept away.
-
-        Raises:
-            MpsControlError: a GPU is not the server's.
-        """
-        if self._server.is_required:
-            program = [sys.executable, "-I", "-S", str(Path(occupy.__file__)), self._libcuda()]
-            pipes = f"{self._server.folder_here}/{self._server.name}"
-            await self._output("a first client of MPS", program, pipes, os.environ)
+    async def _occupy(self) -> None:
+        program = [sys.executable, "-I", "-S", str(Path(occupy.__file__)), self._libcuda()]
+        pipes = f"{self._server.folder_here}/{self._server.name}"
+        await self._output("a first client of MPS", program, pipes, os.environ)
 
     def _libcuda(self) -> str:
         """Return the path of libcuda beside NVML in the driver's root; its name where the linker knows it."""
@@ -125,18 +114,17 @@ class MpsControl:
         rows = await self._rows("namespace", "list", f"--server={self._server.name}")
         return {row[0]: _percent(row[4]) for row in rows if len(row) > 4}
 
-    async def keep(self, namespace: str, percent: int) -> None:
+    async def keep(self, namespace: str, percent: int, found: int | None) -> None:
         """
-        Make *namespace* with *percent* of the multiprocessors, unless it is there.
+        Make *namespace* with *percent* of the multiprocessors; it has *found*, None if it is not there.
 
         Raises:
             MpsControlError: it cannot be made, or serves nobody.
         """
-        found = (await self.namespaces()).get(namespace)
         server = f"--server={self._server.name}"
         if found is None:
             await self._run("namespace", "create", namespace, server)
-        if (NO_PERCENT if found is None else found) != percent:
+        if (NO_LIMIT_PERCENT if found is None else found) != percent:
             await self._run("namespace", "set", namespace, server, f"--active-thread-percentage={percent}")
         if not await asyncio.to_thread(self.is_serving, namespace):
             raise MpsControlError(f"nobody answers in namespace {namespace} of MPS server {self._server.name}")
@@ -150,16 +138,18 @@ class MpsControl:
         """
         await self._run("namespace", "delete", namespace, f"--server={self._server.name}", "--force")
 
-    async def clients(self) -> tuple[Client, ...]:
+    async def clients(self) -> Counter[str]:
         """
-        Return the processes that use devices by a namespace.
+        Return how many processes use devices by each namespace.
 
         Raises:
             MpsControlError: the daemon does not answer.
         """
         rows = await self._rows("client", "list")
-        places = [(row[0], row[3].partition(" ")[0].rpartition("/")) for row in rows if len(row) > 3]
-        return tuple(Client(int(pid), name) for pid, (server, _, name) in places if server == self._server.name)
+        # A process has a row for each device.
+        places = {(row[0], row[3].partition(" ")[0]) for row in rows if len(row) > 3}
+        found = (place.rpartition("/") for _, place in places)
+        return Counter(namespace for server, _, namespace in found if server == self._server.name)
 
     async def _rows(self, *words: str) -> list[list[str]]:
         output = await self._run(*words, "--format=csv,noheader")
@@ -220,4 +210,4 @@ def _percent(text: str) -> int:
     try:
         return round(float(text))
     except ValueError:
-        return NO_PERCENT
+        return NO_LIMIT_PERCENT

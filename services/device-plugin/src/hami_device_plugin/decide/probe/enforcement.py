@@ -39,6 +39,11 @@ class MpsDaemon:
     """The resource whose devices it has, such as `nvidia.com/gpu`."""
 
     @property
+    def limits(self) -> str:
+        """Who limits compute by it, for people."""
+        return "MPS"
+
+    @property
     def pipe(self) -> str:
         """The folder of its pipes."""
         return f"{self.root}/{self.resource}/pipe"
@@ -67,6 +72,12 @@ class MpsServer:
     folder: str = "/run/hami/mps"
     """The folder of the control daemon, in the driver's root."""
     name: str = "hami"
+
+    @property
+    def limits(self) -> str:
+        """Who limits compute by it, for people."""
+        others = "" if self.is_required else ", and the library that of containers that may be root"
+        return f"MPS, by a namespace for each container{others}"
 
     @property
     def folder_here(self) -> str:

@@ -111,57 +111,49 @@ class EnforcementSearch:
         return [uuid for uuid in self.uuids if not is_instance(uuid)]
 
     async def _with_compute(self, found: Enforcement) -> Enforcement:
-        """Return *found* with who limits compute, if the settings name a daemon."""
-        server = mps_server(self.config)
-        if server is not None:
-            return await self._with_server(found, server)
-        daemon = mps_daemon(self.config)
-        if daemon is None:
-            return found
-        found = replace(found, reason=found.reason.removesuffix(BESIDE_LIBRARY))
-        if not self.is_identity:
-            return replace(found, compute="the library, because under the node lock answers are HAMi's")
-        problem = await asyncio.to_thread(daemon_problem, daemon.pipe, daemon.shared_memory)
-        try:
-            problem = problem or await compute_mode_problem(self.nvml, self._gpus)
-        except HamiError as error:
-            problem = str(error)
-        if problem is None:
-            return replace(found, compute="MPS", mps=daemon, is_compute_final=True)
-        because = f"the library, because MPS would not hold: {problem}"
-        return replace(found, compute=because, mps=None, is_compute_final=False)
-
-    async def _with_server(self, found: Enforcement, server: MpsServer) -> Enforcement:
         """
-        Return *found* with a server of the plugin's own, which is started.
+        Return *found* with who limits compute, if the settings name MPS.
 
         Raises:
             EnforcementError: the settings require it, and it would not hold.
         """
+        mps = mps_server(self.config) or mps_daemon(self.config)
+        if mps is None:
+            return found
         found = replace(found, reason=found.reason.removesuffix(BESIDE_LIBRARY))
         try:
-            problem = await self._server_problem(server)
+            problem = await self._mps_problem(mps)
         except HamiError as error:
             problem = str(error)
         if problem is None:
-            others = "" if server.is_required else ", and the library that of containers that may be root"
-            return replace(found, compute=f"MPS, by a namespace for each container{others}", mps=server)
-        if server.is_required:
+            return replace(found, compute=mps.limits, mps=mps, is_compute_final=True)
+        if isinstance(mps, MpsServer) and mps.is_required:
             raise EnforcementError(f"--compute-enforcement={BY_MPS_ALONE}: MPS cannot limit compute: {problem}")
-        because = f"the library, because MPS would not hold: {problem}"
-        return replace(found, compute=because, mps=None, is_compute_final=False)
+        because = f"MPS would not hold: {problem}" if self.is_identity else problem
+        # Under the lock a session never finds another answer.
+        return replace(
+            found, compute=f"the library, because {because}", mps=None, is_compute_final=not self.is_identity
+        )
 
-    async def _server_problem(self, server: MpsServer) -> str | None:
+    async def _mps_problem(self, mps: MpsDaemon | MpsServer) -> str | None:
+        """
+        Return why *mps* would not limit compute; None if it does. The plugin's own server is started.
+
+        Raises:
+            HamiError: the driver or MPS does not answer, which is a reason, too.
+        """
         if not self.is_identity:
             return "under the node lock answers are HAMi's"
+        if isinstance(mps, MpsDaemon):
+            problem = await asyncio.to_thread(daemon_problem, mps.pipe, mps.shared_memory)
+            return problem or await compute_mode_problem(self.nvml, self._gpus)
         problem = await namespaces_problem(self.nvml, self._gpus)
         if problem is not None:
             return problem
-        control = MpsControl(server, self.config.cgroup_root)
+        control = MpsControl(mps, self.config.cgroup_root)
         if not control.is_installed:
-            return f"the driver's root {server.root} has no {PROGRAM}"
-        await control.start()
-        await control.occupy()
+            return f"the driver's root {mps.root} has no {PROGRAM}"
+        await control.start(occupies=True)
         return None
 
     async def _backend(self) -> str:
