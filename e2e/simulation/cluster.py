@@ -106,8 +106,8 @@ class Cluster:
 
     async def _run_kubelets(self) -> None:
         """Start each Pod that is bound."""
-        async for write in self._api.writes(0, math.inf):
-            if write is None or write.collection != "pods" or write.change == "DELETED":
+        async for write in self._api.writes(0, math.inf, "pods"):
+            if write is None or write.change == "DELETED":
                 continue
             pod = write.item
             if pod["spec"].get("nodeName") and pod["metadata"]["uid"] not in self._seen:

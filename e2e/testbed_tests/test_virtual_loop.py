@@ -6,6 +6,8 @@ import asyncio
 import time
 from contextlib import suppress
 
+import pytest
+
 from testbed.virtual.loop import VirtualProcess, run_virtually
 
 
@@ -98,3 +100,13 @@ def test_wait_that_is_cancelled_while_its_process_is_stopped_does_not_fire() -> 
         return await asking
 
     assert "in time" == run_virtually(story())
+
+
+def test_processes_that_wait_for_each_other_are_an_error() -> None:
+    """Instead of an end that never comes."""
+
+    async def wait() -> None:
+        await asyncio.get_running_loop().create_future()
+
+    with pytest.raises(RuntimeError, match="nothing is to be done"):
+        run_virtually(wait())

@@ -17,6 +17,8 @@ from hamicommon.runtime.api.api_errors import Conflict, Gone, NotFound, Unreacha
 from hamicommon.runtime.api.watch_stream import Event
 
 T = TypeVar("T")
+ALL = ""
+"""All collections."""
 
 
 class Write(NamedTuple):
@@ -49,8 +51,8 @@ class MemoryApi:
         """Each watch is told that its version is gone, after its first event."""
         self.conflicts: dict[str, int] = {}
         """Per beginning of a request's name: how many more of them are refused with 409, whatever they ask."""
-        self._watchers: list[asyncio.Event] = []
-        """One for each watch in progress, set when there is news, in the order of the watches."""
+        self._watchers: list[tuple[str, asyncio.Event]] = []
+        """What each watch in progress is about, and its event, set when there is news; in the order of the watches."""
 
     async def put(self, collection: str, item: Object) -> Object:
         """Create or change an object."""
@@ -68,30 +70,37 @@ class MemoryApi:
     async def set_away(self, *, is_away: bool) -> None:
         """Answer nobody, or everybody again."""
         self.is_away = is_away
-        self._wake_watches()
+        self._wake_watches(ALL)
 
     def calls_since(self, begin: float, word: str = "", but: str = "") -> list[tuple[float, str]]:
         """Return the requests since *begin* whose name has *word* in it, and not *but*."""
         found = [(when, what) for when, what in self.calls if when >= begin and word in what]
         return [(when, what) for when, what in found if not but or but not in what]
 
-    async def writes(self, version: int, timeout_seconds: float) -> AsyncIterator[Write | None]:
-        """Yield each change after *version*, as it happens, and None whenever there is nothing more for now."""
+    async def writes(self, version: int, timeout_seconds: float, collection: str = ALL) -> AsyncIterator[Write | None]:
+        """
+        Yield each change of *collection* after *version*, as it happens.
+
+        Yield None whenever there is nothing more for now.
+        """
         loop, news = asyncio.get_running_loop(), asyncio.Event()
         end = loop.time() + timeout_seconds
-        self._watchers.append(news)
+        watcher = collection, news
+        self._watchers.append(watcher)
         try:
             while loop.time() < end:
                 news.clear()
                 while version < len(self.journal):
                     version += 1
-                    yield self.journal[version - 1]
+                    write = self.journal[version - 1]
+                    if collection in {ALL, write.collection}:
+                        yield write
                 yield None
                 with suppress(TimeoutError):
                     async with asyncio.timeout_at(end):
                         await news.wait()
         finally:
-            self._watchers.remove(news)
+            self._watchers.remove(watcher)
 
     @property
     def version(self) -> int:
@@ -103,11 +112,12 @@ class MemoryApi:
         item["metadata"]["resourceVersion"] = str(version)
         now = asyncio.get_running_loop().time()
         self.journal.append(Write(version, collection, change, _copy(item), now))
-        self._wake_watches()
+        self._wake_watches(collection)
 
-    def _wake_watches(self) -> None:
-        for news in self._watchers:
-            news.set()
+    def _wake_watches(self, collection: str) -> None:
+        for watched, news in self._watchers:
+            if ALL in {watched, collection} or watched == collection:
+                news.set()
 
     def _asked(self, what: str) -> None:
         self.calls.append((asyncio.get_running_loop().time(), what))
@@ -139,10 +149,10 @@ class MemoryApi:
         """Yield each event after the version asked for, as long as the server is well."""
         self._asked(f"watch {path}")
         collection = path.rpartition("/")[2]
-        async for write in self.writes(int(query["resourceVersion"]), timeout_seconds):
+        async for write in self.writes(int(query["resourceVersion"]), timeout_seconds, collection):
             if self.is_away:
                 raise Unreachable(path, 0, "Away", "the stream broke")
-            if write is not None and write.collection == collection:
+            if write is not None:
                 yield write.change, _copy(write.item)
                 if self.forgets:
                     raise Gone(path, 410, "Expired", "too old resource version")

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
 from heapq import heappop
+from selectors import SelectorKey, SelectSelector
 from typing import Any, TypeVar, TypeVarTuple
 from unittest.mock import patch
 
@@ -94,7 +95,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """Whether stopped processes work off what they had to do."""
         self.stopped: set[VirtualProcess] = set()
         """The processes that have deferred something."""
-        super().__init__()
+        super().__init__(_NoSockets())
 
     def time(self) -> float:
         """Return the virtual seconds."""
@@ -136,6 +137,20 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             self.now = max(self.now, loop._scheduled[0].when())
         loop_once: Callable[[], None] = super()._run_once  # type: ignore[misc]
         loop_once()
+
+
+class _NoSockets(SelectSelector):
+    """What a loop without sockets asks for news: it has none, and no system call finds that out."""
+
+    def select(self, timeout: float | None = None) -> list[tuple[SelectorKey, int]]:
+        """
+        Return nothing.
+
+        Raises: RuntimeError: nothing is to be done, now or later.
+        """
+        if timeout is None:
+            raise RuntimeError("all processes wait for each other: nothing is to be done, now or later")
+        return []
 
 
 class _Step:
