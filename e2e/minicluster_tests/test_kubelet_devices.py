@@ -77,3 +77,15 @@ async def test_status_of_the_node_lags_behind(tmp_path: Path) -> None:
             await cluster.create(a_pod("p", a_container(devices=1)))
             await cluster.phase("p", "Failed", 3.0)
             await cluster.allocatable_is("0")
+
+
+async def test_status_that_another_wrote_is_put_right(tmp_path: Path) -> None:
+    """A write of an earlier kubelet may arrive after the first of the next one."""
+    with processes(tmp_path) as kubelet:
+        async with a_cluster(tmp_path, kubelet) as cluster:
+            await cluster.plugin(3)
+            late = {"status": {"allocatable": {RESOURCE: "0"}}}
+
+            await cluster.client.patch(f"/api/v1/nodes/{NODE}/status", late)
+
+            await cluster.allocatable_is("3")

@@ -21,7 +21,7 @@ from minicluster.kubelet.status.podstatus import ADDRESS, as_time
 
 STATUS_SECONDS = 10.0
 """
-The interval at which the status is compared with the last written one, whatever changes in between.
+The interval at which the status is compared with that of the Node object, whatever changes in between.
 
 Source: https://github.com/kubernetes/kubernetes/blob/v1.34.4/pkg/kubelet/kubelet.go (`nodeStatusUpdateFrequency`)
 """
@@ -111,20 +111,20 @@ class NodeStatus:
                 return
 
     async def run(self) -> None:
-        """Write the status at intervals if it has changed, until cancelled."""
-        written: Object = {}
+        """Write the status at intervals if the Node object has another one, whoever wrote it, until cancelled."""
         written_at = 0.0
-        path = f"/api/v1/nodes/{self._description.name}/status"
+        path = f"/api/v1/nodes/{self._description.name}"
         while True:
             status = self._status()
-            if _without_heartbeat(status) != written or time.monotonic() - written_at > REPORT_SECONDS:
-                try:
-                    await self._client.patch(path, {"status": status})
-                except ApiError:
-                    await asyncio.sleep(RETRY_SECONDS)
-                    continue
-                written, written_at = _without_heartbeat(status), time.monotonic()
-                self.allocatable = status["allocatable"]
+            try:
+                found = (await self._client.get(path)).get("status", {})
+                if not _is_same(status, found) or time.monotonic() - written_at > REPORT_SECONDS:
+                    await self._client.patch(f"{path}/status", {"status": status})
+                    written_at = time.monotonic()
+            except ApiError:
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            self.allocatable = status["allocatable"]
             await asyncio.sleep(self._status_seconds)
 
     async def renew_lease(self) -> None:
@@ -209,9 +209,14 @@ class NodeStatus:
         ]
 
 
+def _is_same(status: Object, found: Object) -> bool:
+    """Return whether *found*, which may have more fields, has *status* but for the times of the heartbeat."""
+    return _without_heartbeat(status) == _without_heartbeat({key: found.get(key) for key in status})
+
+
 def _without_heartbeat(status: Object) -> Object:
     conditions = [
         {key: value for key, value in condition.items() if key != "lastHeartbeatTime"}
-        for condition in status["conditions"]
+        for condition in status["conditions"] or ()
     ]
     return {**status, "conditions": conditions}
