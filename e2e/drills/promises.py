@@ -10,10 +10,16 @@ from typing import Any, TypeVar
 
 import pytest
 
-LIBRARY, DRIVER, BOTH = "library", "driver", "both"
-"""Who holds the limit on memory: `libvgpu.so` in the container, the driver by the container's cgroup, or both."""
+LIBRARY, DMEM, MISC, BOTH = "library", "dmem", "misc", "both"
+"""
+Who holds the limit on memory: `libvgpu.so` in the container, the driver by the container's cgroup with one of two
+controllers, or library and driver.
+"""
+MPS, MPS_REQUIRED, MIG = "mps", "mps-required", "mig"
+"""Who holds the limit on compute beside LIBRARY."""
 
 ABOVE_GRANT, NOT_LOADED, NOT_IN_REGION = "memory-above-grant", "library-not-loaded", "not-in-region"
+NOT_IN_NAMESPACE, SEVERAL_IN_NAMESPACE = "not-in-namespace", "several-in-namespace"
 """What the monitor's watchdog finds, as its metric says."""
 
 Test = TypeVar("Test", bound=Callable[..., Any])
@@ -34,7 +40,9 @@ class Promise:
 
 
 HOLDS = Promise("holds")
-"""All of the share can be allocated, and no byte more."""
+"""All of the share can be used, and no more."""
+NO_DEVICE = Promise("has no device")
+"""The driver refuses the program."""
 UNLIMITED = Promise("takes any device of the Node")
 """There is no share."""
 REJECTED = Promise("the Pod is rejected")
@@ -83,8 +91,18 @@ class Enforced:
 
 
 def drill(program: str, *, library: Promise, driver: Promise) -> Callable[[Test], Test]:
-    """Make a test a drill. It runs once for each holder and for both, as the fixture `enforced` says."""
-    promises = {LIBRARY: library, DRIVER: driver, BOTH: together(library, driver)}
+    """Make a test a drill on memory. It runs once for each holder and for both, as the fixture `enforced` says."""
+    return _drill(program, {LIBRARY: library, DMEM: driver, MISC: driver, BOTH: together(library, driver)})
+
+
+def compute_drill(
+    program: str, *, library: Promise, mps: Promise, required: Promise | None = None
+) -> Callable[[Test], Test]:
+    """Make a test a drill on compute. It runs once for each holder. What is *required* is that of *mps* if None."""
+    return _drill(program, {LIBRARY: library, MPS: mps, MPS_REQUIRED: required or mps, MIG: HOLDS})
+
+
+def _drill(program: str, promises: dict[str, Promise]) -> Callable[[Test], Test]:
     cases = [pytest.param(Enforced(by, promise), id=by) for by, promise in promises.items()]
 
     def mark(test: Test) -> Test:
@@ -103,7 +121,7 @@ def drill_without_share(program: str, promise: Promise) -> Callable[[Test], Test
     """
 
     def mark(test: Test) -> Test:
-        _name(test, program, dict.fromkeys((LIBRARY, DRIVER, BOTH), promise))
+        _name(test, program, dict.fromkeys((LIBRARY, DMEM, MISC, BOTH), promise))
         pytest.mark.parametrize("promise", [pytest.param(promise, id="either")])(test)
         return test
 

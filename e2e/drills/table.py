@@ -1,5 +1,5 @@
 """
-The table of the drills in SECURITY.md: `PYTHONPATH=e2e .venv/bin/python -m drills.table` writes it.
+The tables of the drills in SECURITY.md: `PYTHONPATH=e2e .venv/bin/python -m drills.table` writes them.
 
 Owns the order of the rows. `test_table` fails where the page differs from the drills.
 """
@@ -7,43 +7,66 @@ Owns the order of the rows. `test_table` fails where the page differs from the d
 import importlib
 import inspect
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from drills.promises import BOTH, DRIVER, LIBRARY, Drill
+from drills.promises import BOTH, DMEM, LIBRARY, MIG, MISC, MPS, MPS_REQUIRED, Drill
 
 PAGE = Path(__file__).resolve().parents[2] / "SECURITY.md"
-MODULES = ("programs", "environment", "region", "pods")
-HOLDERS = (LIBRARY, DRIVER, BOTH)
-HEAD = f"| Program | {' | '.join(f'`{holder}`' for holder in HOLDERS)} | Because |\n|---|---|---|---|---|\n"
-BEGIN, END = "<!-- drills -->\n", "<!-- end of drills -->\n"
 
 
-def every_test() -> Iterator[Callable[..., Any]]:
-    """Yield the tests of all modules, in the order of the rows."""
-    for name in MODULES:
-        module = importlib.import_module(f"drills.test_{name}")
-        functions = [value for value in vars(module).values() if inspect.isfunction(value)]
-        yield from (value for value in functions if value.__name__.startswith("test_"))
+@dataclass(frozen=True)
+class Table:
+    """The drills on one part of a share."""
+
+    what: str
+    modules: tuple[str, ...]
+    holders: tuple[str, ...]
+
+    @property
+    def begin(self) -> str:
+        """The line of the page before it."""
+        return f"<!-- drills: {self.what} -->\n"
+
+    @property
+    def end(self) -> str:
+        """The line of the page after it."""
+        return f"<!-- end of drills: {self.what} -->\n"
+
+    def tests(self) -> Iterator[Callable[..., Any]]:
+        """Yield the tests, in the order of the rows."""
+        for name in self.modules:
+            module = importlib.import_module(f"drills.test_{name}")
+            functions = [value for value in vars(module).values() if inspect.isfunction(value)]
+            yield from (value for value in functions if value.__name__.startswith("test_"))
+
+    def render(self) -> str:
+        """Return the table."""
+        head = f"| Program | {' | '.join(f'`{holder}`' for holder in self.holders)} | Because |\n"
+        rows = "".join(self._row(test.drill) for test in self.tests())  # type: ignore[attr-defined]
+        return f"{head}|{'---|' * (len(self.holders) + 2)}\n{rows}"
+
+    def _row(self, drill: Drill) -> str:
+        promises = " | ".join(str(drill.promises[holder]) for holder in self.holders)
+        return f"| {drill.program} | {promises} | {drill.because} |\n"
 
 
-def render() -> str:
-    """Return the table."""
-    return HEAD + "".join(_row(test.drill) for test in every_test())  # type: ignore[attr-defined]
-
-
-def _row(drill: Drill) -> str:
-    promises = " | ".join(str(drill.promises[holder]) for holder in HOLDERS)
-    return f"| {drill.program} | {promises} | {drill.because} |\n"
+TABLES = (
+    Table("memory", ("programs", "environment", "region", "pods"), (LIBRARY, DMEM, MISC, BOTH)),
+    Table("compute", ("compute",), (LIBRARY, MPS, MPS_REQUIRED, MIG)),
+)
 
 
 def replaced(page: str) -> str:
-    """Return *page* with the present table. Raises: ValueError if it has no place for one."""
-    before, found, rest = page.partition(BEGIN)
-    _, ended, after = rest.partition(END)
-    if not found or not ended:
-        raise ValueError(f"{PAGE} needs the lines {BEGIN.strip()} and {END.strip()}")
-    return before + BEGIN + render() + END + after
+    """Return *page* with the present tables. Raises: ValueError if it has no place for one."""
+    for table in TABLES:
+        before, found, rest = page.partition(table.begin)
+        _, ended, after = rest.partition(table.end)
+        if not found or not ended:
+            raise ValueError(f"{PAGE} needs the lines {table.begin.strip()} and {table.end.strip()}")
+        page = before + table.begin + table.render() + table.end + after
+    return page
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
 /*
- * Take device memory, as any program would: open the driver's library, find its functions, allocate.
+ * Take a device's memory or time, as any program would: open the driver's library, find its functions, allocate.
  *
  *   take DRIVER [managed] MIB... [HANDLE]
+ *   take DRIVER busy MILLISECONDS
  *
- * HANDLE is the interprocess handle of another process's memory in hexadecimal digits, which counts as amount 0. Prints `MIB: RESULT`
+ * The second runs kernels for so long, and prints `FINISHED: PASSED` in milliseconds: how much work of the whole device was done in which
+ * time. HANDLE is the interprocess handle of another process's memory in hexadecimal digits, which counts as amount 0. Prints `MIB: RESULT`
  * for each amount, and keeps what it got until it is killed. Built as a program, as a static program, and as the
  * library that `load` opens.
  */
@@ -12,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 typedef void function_t(void);
@@ -61,23 +64,82 @@ static int import(void *driver, const char *digits)
         &pointer, handle, IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
 }
 
-int take(int count, char **arguments)
-{
-    void *driver = dlopen(arguments[1], RTLD_NOW);
-    int is_managed = count > 2 && strcmp(arguments[2], "managed") == 0;
+enum { KERNEL_MS = 20, KERNELS_AHEAD = 4, FIRST_MS = 1000 };
 
-    if (!driver) {
-        fprintf(stderr, "take: %s\n", dlerror());
-        return 1;
+static long long now_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
+}
+
+/*
+ * Keep the device busy with kernels that take KERNEL_MS each on a whole device, so many ahead that a program which has to wait for a
+ * processor keeps it busy, too. What happens in the first second does not count: limits may lend some time at first. A program that gets no
+ * context finishes none.
+ */
+static void be_busy(void *driver, long long milliseconds)
+{
+    int (*launch)(void *, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, void *,
+                  void **, void **) = (__typeof__(launch))function(driver, "cuLaunchKernel");
+    int (*record)(void *, void *) = (__typeof__(record))function(driver, "cuEventRecord");
+    int (*wait)(void *) = (__typeof__(wait))function(driver, "cuEventSynchronize");
+    void *module, *kernel, *ended[KERNELS_AHEAD];
+    long long begun = now_ms(), since = 0, finished = 0;
+
+    if (((int (*)(void **, const void *))function(driver, "cuModuleLoadData"))(&module, "busy") != 0 ||
+        ((int (*)(void **, void *, const char *))function(driver, "cuModuleGetFunction"))(&kernel, module, "busy_20000") != 0) {
+        printf("0: 1\n");
+        fflush(stdout);
+        return;
     }
-    start(driver);
-    for (int index = 2 + is_managed; index < count; index++) {
+    for (int index = 0; index < KERNELS_AHEAD; index++)
+        ((int (*)(void **, unsigned int))function(driver, "cuEventCreate"))(&ended[index], 0);
+    for (long long number = 0; now_ms() - begun < FIRST_MS + milliseconds; number++) {
+        void *end = ended[number % KERNELS_AHEAD];
+
+        if (number >= KERNELS_AHEAD) {
+            if (wait(end) != 0)
+                break;
+            if (since)
+                finished += KERNEL_MS;
+            else if (now_ms() - begun >= FIRST_MS)
+                since = now_ms();
+        }
+        if (launch(kernel, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL) != 0 || record(end, NULL) != 0)
+            break;
+    }
+    printf("%lld: %lld\n", finished, now_ms() - since + 1);
+    fflush(stdout);
+}
+
+static void take_memory(void *driver, int count, char **arguments)
+{
+    int is_managed = strcmp(arguments[0], "managed") == 0;
+
+    for (int index = is_managed; index < count; index++) {
         if (strlen(arguments[index]) == 2 * HANDLE_BYTES)
             printf("0: %d\n", import(driver, arguments[index]));
         else
             printf("%s: %d\n", arguments[index], allocate(driver, strtoul(arguments[index], NULL, 10) << 20, is_managed));
         fflush(stdout);
     }
+}
+
+int take(int count, char **arguments)
+{
+    void *driver = count > 2 ? dlopen(arguments[1], RTLD_NOW) : NULL;
+
+    if (!driver) {
+        fprintf(stderr, "take: %s\n", count > 2 ? dlerror() : "needs a driver and what to take");
+        return 1;
+    }
+    start(driver);
+    if (strcmp(arguments[2], "busy") == 0 && count == 4)
+        be_busy(driver, atoll(arguments[3]));
+    else
+        take_memory(driver, count - 2, arguments + 2);
     for (;;)
         pause();
 }

@@ -47,7 +47,7 @@ FOLDERS = ("/usr/local/vgpu", nvidia.CDI_FOLDER)
 RESOURCE = "nvidia.com/gpu"
 SECONDS = 120.0
 DRILLS_SECONDS = 500.0
-DRILLS = ("-m", "pytest", "drills", "-k", "driver", "--ignore=drills/test_pods.py", "-p", "no:cacheprovider", "-rs")
+DRILLS = ("-m", "pytest", "drills", "-k", "misc", "--ignore=drills/test_pods.py", "-p", "no:cacheprovider", "-rs")
 MEMORY_BYTES = 256 * 2**20
 SHOW_REAL_GROUPS = f"rm -r {STAND_IN} && ln -s /sys/fs/cgroup {STAND_IN}"
 TELL_HOOK = f"echo FAKE_DRIVER_DIR={nvidia.HARDWARE} >{VARIABLES_FILE}"

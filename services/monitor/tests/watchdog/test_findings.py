@@ -199,3 +199,28 @@ def test_program_outside_the_namespace_of_its_container_is_found(
 
     assert expected == kinds(evidence)
     assert all("outside its namespace of MPS" in sentence for sentence in evidence.values())
+
+
+@pytest.mark.parametrize(
+    ("are_alone", "in_namespaces", "expected"),
+    [
+        ((False, False), [KEY], {Kind.SEVERAL_IN_NAMESPACE}),
+        ((False, True), [KEY], {Kind.NOT_IN_NAMESPACE}),
+        ((False, False), [], set()),
+    ],
+)
+def test_several_processes_of_one_namespace_are_found(
+    are_alone: tuple[bool, bool], in_namespaces: list[ContainerKey], expected: set[Kind]
+) -> None:
+    """MPS limits each of them. One that computes without MPS is no client of the namespace."""
+    listed = (DeviceProcess(50 + number, 100 * MIB, computes_alone=alone) for number, alone in enumerate(are_alone))
+    processes = [a_process(50), a_process(51, own_pid=8)]
+
+    evidence = found(
+        replace(a_device({}), processes=tuple(listed)),
+        processes=processes,
+        pids={KEY: {7, 8}},
+        in_namespaces=in_namespaces,
+    )
+
+    assert expected == kinds(evidence)

@@ -33,6 +33,7 @@ class Kind(Enum):
     LIBRARY_NOT_LOADED = "library-not-loaded"
     NOT_IN_REGION = "not-in-region"
     NOT_IN_NAMESPACE = "not-in-namespace"
+    SEVERAL_IN_NAMESPACE = "several-in-namespace"
     WITHOUT_DEVICES = "without-devices"
 
 
@@ -42,6 +43,7 @@ EVENT_REASONS = {
     Kind.LIBRARY_NOT_LOADED: "LibraryNotLoaded",
     Kind.NOT_IN_REGION: "NotInRegion",
     Kind.NOT_IN_NAMESPACE: "NotInNamespace",
+    Kind.SEVERAL_IN_NAMESPACE: "SeveralInNamespace",
     Kind.WITHOUT_DEVICES: "ContainerWithoutDevices",
 }
 
@@ -228,6 +230,7 @@ def find(found: Sequence[Use], granted: Grants, regions: Regions) -> dict[Eviden
             *_devices(found, granted),
             *_outside(found, granted, regions),
             *_alone(found, granted),
+            *_several(found, granted),
         ]
     )
 
@@ -238,10 +241,7 @@ def limited_devices(key: ContainerKey, granted: Grants) -> frozenset[str]:
 
 
 def _memory(found: Iterable[Use], granted: Grants) -> Iterator[tuple[Evidence, str]]:
-    by_place: dict[Place, list[Use]] = defaultdict(list)
-    for use in found:
-        by_place[use.place].append(use)
-    for place, all_uses in by_place.items():
+    for place, all_uses in _by_place(found).items():
         most, used_bytes = limit_bytes(place, granted), sum(use.used_bytes for use in all_uses)
         if most and used_bytes > most + TOLERANCE_BYTES * len(all_uses):
             yield (
@@ -279,6 +279,25 @@ def _alone(found: Iterable[Use], granted: Grants) -> Iterator[tuple[Evidence, st
             evidence = Evidence(Finding(Kind.NOT_IN_NAMESPACE, use.place), use.process.program)
             without = "outside its namespace of MPS, so without a limit on compute"
             yield evidence, f"{_process(use)} uses device {use.place.device_uuid} {without}"
+
+
+def _several(found: Iterable[Use], granted: Grants) -> Iterator[tuple[Evidence, str]]:
+    """MPS limits each process, not the processes of a namespace together."""
+    clients = (use for use in found if use.key in granted.in_namespaces and not use.computes_alone)
+    for place, uses_of_one in _by_place(clients).items():
+        if len(uses_of_one) > 1:
+            yield (
+                Evidence(Finding(Kind.SEVERAL_IN_NAMESPACE, place)),
+                f"Container {place.container} has {len(uses_of_one)} processes on device {place.device_uuid}, and MPS "
+                "gives the percentage of their namespace to each of them",
+            )
+
+
+def _by_place(found: Iterable[Use]) -> dict[Place, list[Use]]:
+    by_place: dict[Place, list[Use]] = defaultdict(list)
+    for use in found:
+        by_place[use.place].append(use)
+    return by_place
 
 
 def _is_in_region(use: Use, regions: Regions) -> bool:
