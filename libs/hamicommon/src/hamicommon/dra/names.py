@@ -1,0 +1,39 @@
+"""
+The names that a ResourceSlice of this driver has, and that claims, DeviceClasses and CEL expressions use.
+"""
+
+from typing import Final
+
+API_VERSION: Final = "resource.k8s.io/v1"
+DRIVER: Final = "hami-core-gpu.project-hami.io"
+"""The driver, and HAMi's DeviceClass of its devices."""
+DEVICE_TYPE: Final = "hami-gpu"
+"""The attribute `type` of every device, by which HAMi's DeviceClass selects."""
+CORES: Final = "cores"
+"""Capacity: compute in percent of a whole device."""
+MEMORY: Final = "memory"
+"""Capacity: memory in bytes, in steps of 1 MiB."""
+REPLICAS: Final = "replicas"
+"""Our own capacity: how many shares a device takes. A share is one, whether or not its claim says so."""
+TAINT_PREFIX: Final = "hami.io/device-"
+"""Start of the keys of taints; the rest says why the device takes no new shares."""
+
+
+def device_name(minor: int) -> str:
+    """
+    Return the name of the device /dev/nvidia*minor* in its slice.
+
+    >>> device_name(3)
+    'hami-gpu-3'
+    """
+    return f"{DEVICE_TYPE}-{minor}"
+
+
+def base_request(request: str) -> str:
+    """
+    Return the request that containers name; of alternatives (`firstAvailable`) a result also names the chosen one.
+
+    >>> base_request("gpu/small"), base_request("gpu")
+    ('gpu', 'gpu')
+    """
+    return request.partition("/")[0]
