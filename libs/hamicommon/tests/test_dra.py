@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hamicommon.dra.claims import Amounts, decode_claim
+from hamicommon.dra.claims import decode_claim
 from hamicommon.dra.names import DRIVER
 from hamicommon.dra.slices import Description, OfferedDevice, encode_device, encode_slice, mib_quantity
 from hamicommon.model import Device
+from hamicommon.pod.amounts import Amounts
 from hamicommon.wire.errors import DecodeError, EncodeError
 from hamicommon.wire.quantity import parse_quantity
 from testbed.resource_slices import ENTRIES_MAX, problems
@@ -157,7 +158,7 @@ def test_claim_has_its_results_of_this_driver_only() -> None:
 
     assert ("ns/c", "claim-uid", ("pod-uid",)) == (str(found), found.uid, found.pod_uids)
     assert ("gpu", "big") == found.requests
-    assert [Amounts(1024, 30, 1)] * 2 == [result.amounts for result in found.results]
+    assert [Amounts(1, 1024, 30)] * 2 == [result.amounts for result in found.results]
     assert ["big/first"] == [result.request for result in found.of_request("big")]
 
 
@@ -166,7 +167,7 @@ def test_result_without_amounts_is_the_whole_device() -> None:
     [result] = decode_claim(a_claim(a_result(consumedCapacity=None, shareID=None))).results
 
     assert (None, "") == (result.amounts, result.share_id)
-    assert Amounts(40960, 100, 10) == result.of(A100)
+    assert Amounts(10, 40960, 100) == result.of(A100)
 
 
 def test_share_of_a_claim_has_the_devices_uuid_and_the_amounts() -> None:

@@ -11,19 +11,11 @@ from typing import Any, Final
 
 from hamicommon.dra.names import CORES, DRIVER, MEMORY, REPLICAS, base_request
 from hamicommon.model import Device, Share
+from hamicommon.pod.amounts import Amounts
 from hamicommon.wire.errors import DecodeError, quote
 from hamicommon.wire.quantity import QuantityError, parse_quantity
 
 _MIB: Final = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Amounts:
-    """What a result takes of its device."""
-
-    memory_mib: int
-    core_percent: int
-    replicas: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +36,7 @@ class Result:
 
     def of(self, device: Device) -> Amounts:
         """Return what it takes of *device*, which has its name."""
-        return self.amounts or Amounts(device.memory_mib, device.core_percent, device.count)
+        return self.amounts or Amounts(device.count, device.memory_mib, device.core_percent)
 
     def share(self, device: Device) -> Share:
         """Return the share of *device* that containers get with it."""
@@ -136,7 +128,7 @@ def _amounts(consumed: Mapping[str, Any], place: str) -> Amounts:
         raise DecodeError(f"{place}.{MEMORY}", f"{size_bytes} bytes are not a whole number of MiB")
     cores = _amount(consumed, CORES, place)
     replicas = _amount(consumed, REPLICAS, place) if _find(consumed, REPLICAS) is not None else 1
-    return Amounts(size_bytes // _MIB, cores, replicas)
+    return Amounts(replicas, size_bytes // _MIB, cores)
 
 
 def _amount(consumed: Mapping[str, Any], name: str, place: str) -> int:

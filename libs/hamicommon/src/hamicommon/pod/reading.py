@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from hamicommon.model import MigAllocation, PodShares, Request
 from hamicommon.pod.amounts import Amounts, amounts_over_time
+from hamicommon.pod.claims import ClaimUse, claim_uses
 from hamicommon.pod.containers import (
     ENDED_PHASES,
     ContainerKind,
@@ -103,6 +104,8 @@ class Pod:
     """For preemption."""
     has_host_users: bool = True
     """False if its containers have a user namespace."""
+    claims: Mapping[str, tuple[ClaimUse, ...]] = field(default_factory=dict)
+    """The ResourceClaims that its containers use, by the container's name; without containers that use none."""
 
     def __str__(self) -> str:
         """Return the name that messages use."""
@@ -212,6 +215,7 @@ def _read(item: Mapping[str, Any], vendors: Sequence[Asked]) -> Pod:
         inits_are_done=inits_are_done(item),
         priority=spec.get("priority") or 0,
         has_host_users=has_host_users,
+        claims=claim_uses(item),
     )
 
 

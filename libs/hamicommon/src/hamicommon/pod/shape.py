@@ -21,7 +21,8 @@ class Each:
 
 AMOUNTS: Final = Each((str, int, float))
 METADATA: Final = {"name": str, "namespace": str, "uid": str, "annotations": Each(str), "labels": Each(str)}
-_RESOURCES: Final = {"limits": AMOUNTS, "requests": AMOUNTS}
+_RESOURCES: Final = {"limits": AMOUNTS, "requests": AMOUNTS, "claims": [{"name": str, "request": str}]}
+_CLAIM: Final = {"name": str, "resourceClaimName": str}
 _CONTAINERS: Final = [
     {
         "name": str,
@@ -46,8 +47,19 @@ POD: Final = {
         "securityContext": {"runAsNonRoot": bool, "runAsUser": int},
         "initContainers": _CONTAINERS,
         "containers": _CONTAINERS,
+        "resourceClaims": [_CLAIM],
     },
-    "status": {"phase": str, "startTime": str, "initContainerStatuses": _STATUSES, "containerStatuses": _STATUSES},
+    "status": {
+        "phase": str,
+        "startTime": str,
+        "initContainerStatuses": _STATUSES,
+        "containerStatuses": _STATUSES,
+        "resourceClaimStatuses": [_CLAIM],
+        "extendedResourceClaimStatus": {
+            "resourceClaimName": str,
+            "requestMappings": [{"containerName": str, "requestName": str}],
+        },
+    },
 }
 _NEW_CONTAINERS: Final = [{**_CONTAINERS[0], "ports": [{"hostPort": int}]}]
 _EXPRESSIONS: Final = [{"key": str, "operator": str, "values": [str]}]
@@ -74,7 +86,6 @@ NEW_POD: Final = {
         "tolerations": [{"key": str, "operator": str, "value": str, "effect": str}],
         "topologySpreadConstraints": [{"whenUnsatisfiable": str}],
         "volumes": _OBJECTS,
-        "resourceClaims": _OBJECTS,
         "hostNetwork": bool,
     },
 }
