@@ -1,17 +1,23 @@
 """A container sees its mounts, and nothing stays on the host, with and without namespaces."""
 
 import asyncio
+import os
 import shutil
+import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
+import orjson
 import pytest
 
+from minicluster.kubelet.podspec import User
 from minicluster.kubelet.runtime import isolation
 from minicluster.kubelet.runtime.cdi import CdiCache
 from minicluster.kubelet.runtime.containers import NvidiaRuntime, RunningContainer, Runtime, Wanted, kill_all
 from minicluster.kubelet.runtime.isolation import Mount
+from minicluster.pids import start_ticks
 from testbed.waiting import eventually
 
 KINDS = [kind for kind in (isolation.MOUNT, isolation.USER) if isolation.probe(kind, False) is None]
@@ -43,10 +49,13 @@ async def run(
     environment: dict[str, str] | None = None,
     nvidia: NvidiaRuntime | None = None,
     with_pids: bool = False,
+    user: User | None = None,
 ) -> tuple[int, str]:
     """Run *script* in a new container, and return exit code and output."""
     argv = ["sh", "-c", script]
-    container = await start(root, kind, argv, *mounts, environment=environment, nvidia=nvidia, with_pids=with_pids)
+    container = await start(
+        root, kind, argv, *mounts, environment=environment, nvidia=nvidia, with_pids=with_pids, user=user
+    )
     ended = await asyncio.wait_for(container.wait(), 10)
     return ended.code, container.log.read_text() + ended.message
 
@@ -59,6 +68,7 @@ async def start(
     environment: dict[str, str] | None = None,
     nvidia: NvidiaRuntime | None = None,
     with_pids: bool = False,
+    user: User | None = None,
 ) -> RunningContainer:
     """Start a container below *root*."""
     cdi = CdiCache(root / "cdi")
@@ -66,7 +76,7 @@ async def start(
     try:
         runtime = Runtime(root, cdi, nvidia, kind, with_pids)
         variables = {"PATH": "/usr/bin:/bin", **(environment or {})}
-        return await runtime.start(Wanted("uid", "main", 0, argv, variables, "/", list(mounts)))
+        return await runtime.start(Wanted("uid", "main", 0, argv, variables, "/", list(mounts), (), user or User()))
     finally:
         cdi.close()
 
@@ -216,6 +226,57 @@ async def test_nothing_of_a_container_outlives_its_first_process(tmp_path: Path)
 
     assert 3 == code
     assert not (tmp_path / "outlived").exists()
+
+
+NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
+AS_USER = User(60000, may_gain_privileges=False)
+
+
+@NEEDS_ROOT
+@pytest.mark.parametrize("kind", [isolation.MOUNT, isolation.MAPPING])
+@pytest.mark.parametrize(
+    ("user", "expected"),
+    [(AS_USER, ["60000 0 0", "0000000000000000", "1"]), (User(60000, 7), ["60000 7 7", "0000000000000000", "0"])],
+)
+async def test_container_of_another_user_has_no_right_of_root(
+    tmp_path: Path, kind: str, user: User, expected: list[str]
+) -> None:
+    """User, group and all groups; effective capabilities; whether a program can gain privileges."""
+    script = "echo $(id -u) $(id -g) $(id -G); awk '/^CapEff|^NoNewPrivs/ {print $2}' /proc/self/status"
+
+    code, output = await run(tmp_path, kind, script, user=user)
+
+    assert (0, expected) == (code, output.splitlines())
+
+
+@NEEDS_ROOT
+async def test_container_of_another_user_can_run_the_programs_of_the_image(tmp_path: Path) -> None:
+    """Folders above them may be closed to others on the host, and stay so."""
+    closed = tmp_path / "closed"
+    program = closed / "bin/program"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\necho runs\n")
+    program.chmod(0o755)
+    closed.chmod(0o700)
+    nvidia = NvidiaRuntime(program, program)
+
+    script = f'{program}; exec "{sys.executable}" -c "print(1)"'
+    _, output = await run(tmp_path, isolation.MOUNT, script, user=AS_USER, nvidia=nvidia)
+
+    assert ["runs", "1"] == [output.splitlines()[0], output.splitlines()[-1]]
+    assert 0o700 == closed.stat().st_mode & 0o777
+
+
+@NEEDS_ROOT
+async def test_container_of_another_user_ends_with_its_shim(tmp_path: Path) -> None:
+    """The kernel forgets who is told of a parent's end when the user changes."""
+    container = await start(tmp_path, isolation.MOUNT, ["sleep", "1000"], user=AS_USER)
+    run = orjson.loads((tmp_path / "pods/uid/main/0.run.json").read_bytes())
+
+    os.kill(run["shim_pid"], signal.SIGKILL)
+
+    assert "shim was killed" in (await asyncio.wait_for(container.wait(), 5)).message
+    await eventually(lambda: start_ticks(run["pid"]) != run["ticks"], "the program ends")
 
 
 async def test_stop_kills_after_the_grace_period(tmp_path: Path) -> None:

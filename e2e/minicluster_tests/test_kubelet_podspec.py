@@ -8,12 +8,14 @@ from hypothesis import strategies as st
 
 from minicluster.kubelet.podspec import (
     ContainerError,
+    User,
     arguments,
     environment,
     expand,
     field,
     references,
     resource_field,
+    user,
 )
 
 POD: dict[str, Any] = {
@@ -119,3 +121,40 @@ def test_every_configmap_and_secret_is_found() -> None:
 
     expected = {("secrets", name) for name in ("s1", "s2", "s3")} | {("configmaps", name) for name in ("m1", "m2")}
     assert expected == references(pod)
+
+
+@pytest.mark.parametrize(
+    ("of_pod", "of_container", "expected"),
+    [
+        ({}, {}, User()),
+        ({"runAsUser": 1000, "runAsNonRoot": True}, {}, User(1000)),
+        ({"runAsUser": 1000, "runAsGroup": 7}, {"runAsUser": 2000}, User(2000, 7)),
+        ({"runAsUser": 1000}, {"runAsUser": 0}, User(0)),
+        ({}, {"allowPrivilegeEscalation": False}, User(may_gain_privileges=False)),
+    ],
+)
+def test_container_runs_as_the_user_of_its_security_context(
+    of_pod: dict[str, Any], of_container: dict[str, Any], expected: User
+) -> None:
+    """Its own fields win over its Pod's."""
+    pod = {**POD, "spec": {"securityContext": of_pod}}
+
+    assert expected == user(pod, {"name": "main", "securityContext": of_container})
+
+
+@pytest.mark.parametrize(
+    ("security", "because"),
+    [
+        ({"runAsNonRoot": True}, "container has runAsNonRoot and image will run as root"),
+        ({"runAsNonRoot": True, "runAsUser": 0}, "container's runAsUser breaks non-root policy"),
+    ],
+)
+def test_container_that_must_not_be_root_and_would_be_is_not_created(security: dict[str, Any], because: str) -> None:
+    """The message is the kubelet's."""
+    with pytest.raises(ContainerError) as refused:
+        user(POD, {"name": "main", "securityContext": security})
+
+    assert ("CreateContainerConfigError", f'{because} (pod: "p_ns(u)", container: main)') == (
+        refused.value.reason,
+        refused.value.message,
+    )

@@ -271,6 +271,7 @@ class PodWorker:
             cwd=member.spec.get("workingDir") or "/",
             mounts=[*options.mounts, *volumes],
             cdi_devices=options.cdi_devices,
+            user=podspec.user(self.pod, member.spec),
         )
 
     async def _contents(self) -> dict[podspec.Reference, dict[str, bytes] | None]:

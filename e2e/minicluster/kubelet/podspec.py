@@ -1,5 +1,5 @@
 """
-The environment, command and id of a Pod's containers, and the objects that they refer to.
+The environment, command, user and id of a Pod's containers, and the objects that they refer to.
 
 Functions of the Pod and of the ConfigMaps and Secrets that it names. Must never read a file or call the API.
 Neighbours: `pods` reads the objects that `references` returns, `runtime.volumes` makes the files.
@@ -9,6 +9,7 @@ import base64
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -36,6 +37,39 @@ class ContainerError(Exception):
         super().__init__(message)
         self.reason = reason
         self.message = message
+
+
+@dataclass(frozen=True)
+class User:
+    """As whom a container's first process runs."""
+
+    uid: int = 0
+    gid: int | None = None
+    """None means the group that the image has for the user."""
+    may_gain_privileges: bool = True
+    """Whether a program can have more rights than the one that executes it, as with set-user-ID."""
+
+
+def user(pod: Object, container: Container) -> User:
+    """
+    Return as whom *container* runs. Its own settings win over the Pod's; an image here runs as root.
+
+    Raises: ContainerError if it would be root and must not be.
+    Source: pkg/kubelet/kuberuntime/security_context_others.go (`verifyRunAsNonRoot`)
+    """
+    own = container.get("securityContext") or {}
+    found = {
+        key: value for key, value in ((pod["spec"].get("securityContext") or {}) | own).items() if value is not None
+    }
+    uid = found.get("runAsUser")
+    if found.get("runAsNonRoot") and not uid:
+        metadata = pod["metadata"]
+        whose = f'pod: "{metadata["name"]}_{metadata["namespace"]}({metadata["uid"]})", container: {container["name"]}'
+        why = "container has runAsNonRoot and image will run as root"
+        if uid == 0:
+            why = "container's runAsUser breaks non-root policy"
+        raise ContainerError("CreateContainerConfigError", f"{why} ({whose})")
+    return User(uid or 0, found.get("runAsGroup"), own.get("allowPrivilegeEscalation") is not False)
 
 
 def container_id(pod_uid: str, name: str, attempt: int) -> str:

@@ -9,19 +9,20 @@ stands for the NVIDIA container runtime. Must never decide whether a container s
 import asyncio
 import contextlib
 import os
+import pwd
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from minicluster.kubelet.podspec import ContainerError, container_id
+from minicluster.kubelet.podspec import ContainerError, User, container_id
 from minicluster.kubelet.runtime import hooks, isolation
 from minicluster.kubelet.runtime.cdi import CdiCache, CdiError, Edits
 from minicluster.kubelet.runtime.groups import remove_group
@@ -59,6 +60,7 @@ class Wanted:
     cwd: str
     mounts: list[Mount]
     cdi_devices: tuple[str, ...] = ()
+    user: User = field(default_factory=User)
 
 
 @dataclass(frozen=True)
@@ -240,12 +242,24 @@ class Runtime:
             "isolation": self.isolation,
             "pid_namespace": self._with_pid_namespace,
             "groups": made,
+            **self._user(wanted.user),
         }
         Path(f"{prefix}.spec.json").write_bytes(orjson.dumps(spec))
         _change_modes(edits.modes, mounts)
         container = RunningContainer(prefix, wanted.attempt)
         await container.launch()
         return container
+
+    def _user(self, user: User) -> dict[str, Any]:
+        """Return what the shim is told of *user*, and which folders it has to open to all users."""
+        driver = [self._nvidia.driver_libraries, self._nvidia.hardware] if self._nvidia else []
+        python = Path(sys.executable)
+        return {
+            "uid": user.uid,
+            "gid": _group_of(user.uid) if user.gid is None else user.gid,
+            "no_new_privileges": not user.may_gain_privileges,
+            "closed": _closed_folders([python, python.resolve(), *driver]) if user.uid else [],
+        }
 
     def _with_devices(self, wanted: Wanted) -> tuple[dict[str, str], list[Mount], Edits]:
         """Return environment and mounts of *wanted* with those of its CDI devices, which win, and their edits."""
@@ -333,6 +347,20 @@ async def _adopted(container: RunningContainer) -> bool:
             return False
         await asyncio.sleep(0.02)
     return True
+
+
+def _group_of(uid: int) -> int:
+    """Return the group of a user of the image; that of root for a user whom it does not know, like containerd."""
+    try:
+        return pwd.getpwuid(uid).pw_gid
+    except KeyError:
+        return 0
+
+
+def _closed_folders(paths: Iterable[Path]) -> list[str]:
+    """Return the folders above *paths* that other users may not enter, outermost first."""
+    above = {parent for path in paths for parent in path.parents}
+    return sorted(str(folder) for folder in above if folder.exists() and ~folder.stat().st_mode & isolation.OPEN_TO_ALL)
 
 
 def _change_modes(modes: Iterable[tuple[str, int]], mounts: list[Mount]) -> None:

@@ -36,7 +36,9 @@ _CLONE_NEWNS, _CLONE_NEWUSER, _CLONE_NEWPID = 0x00020000, 0x10000000, 0x20000000
 _MS_RDONLY, _MS_REMOUNT, _MS_BIND, _MS_REC, _MS_PRIVATE, _MS_RELATIME = 1, 32, 4096, 16384, 1 << 18, 1 << 21
 _KEPT_FLAGS = 0x2 | 0x4 | 0x8 | 0x400 | 0x800
 """nosuid, nodev, noexec, noatime, nodiratime, which a remount in a user namespace must keep."""
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+OPEN_TO_ALL = stat.S_IXGRP | stat.S_IXOTH
+"""The mode bits of a folder that every user may enter, of whatever group."""
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 36, 38
 _SIGKILL, _SIGPIPE, _SIG_DFL = 9, 13, 0
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -103,10 +105,22 @@ def end_with_parent() -> None:
     _libc.signal(_SIGPIPE, _SIG_DFL)
 
 
-def enter(mounts: list[Mount], scratch: str, with_pids: bool) -> None:
+def become(uid: int, gid: int, *, no_new_privileges: bool) -> None:
+    """Continue as the user *uid* of the group *gid*, without the capabilities of root."""
+    if (uid, gid) != (0, 0):
+        os.setgroups([gid])
+        os.setgid(gid)
+        os.setuid(uid)
+    if no_new_privileges:
+        _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    end_with_parent()  # the kernel forgets it for another user
+
+
+def enter(mounts: list[Mount], scratch: str, with_pids: bool, closed: Iterable[str] = ()) -> None:
     """
     Move this process to a new mount namespace with *mounts*, parents first.
 
+    In it all users may enter the folders *closed*, outermost first: as in an image, whose programs are for all users.
     *scratch* is an empty directory for the container's root. It is used only if a top-level directory must be added.
     """
     _unshare(_CLONE_NEWNS)
@@ -117,6 +131,8 @@ def enter(mounts: list[Mount], scratch: str, with_pids: bool) -> None:
         _view("/", scratch)
         os.chroot(scratch)
         os.chdir("/")
+    for folder in closed:
+        _view(folder, folder, OPEN_TO_ALL)
     volumes: list[str] = []
     for (destination, name, read_only), source in zip(mounts, sources, strict=True):
         target = os.path.realpath(destination)
@@ -203,11 +219,11 @@ def _is_view(directory: str) -> bool:
     return os.stat(directory).st_dev in _views
 
 
-def _view(directory: str, place: str) -> None:
-    """Mount a memory file system at *place* with the entries of *directory*."""
+def _view(directory: str, place: str, more_mode: int = 0) -> None:
+    """Mount a memory file system at *place* with the entries of *directory*, and *more_mode* beside its mode."""
     names = os.listdir(directory)
     below = os.open(directory, os.O_PATH)
-    mode = stat.S_IMODE(os.fstat(below).st_mode)
+    mode = stat.S_IMODE(os.fstat(below).st_mode) | more_mode
     _mount("tmpfs", place, "tmpfs", 0, f"mode={mode:o}")
     _views.add(os.stat(place).st_dev)
     for name in names:

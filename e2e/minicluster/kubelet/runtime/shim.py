@@ -81,7 +81,11 @@ def _execute(spec: dict[str, object]) -> None:
         environment = isolation.map_environment(environment, mounts)
         folder = isolation.map_path(folder, mounts)
     else:
-        isolation.enter(mounts, str(spec["scratch"]), bool(spec["pid_namespace"]))
+        closed: list[str] = list(spec["closed"])  # type: ignore[call-overload]
+        isolation.enter(mounts, str(spec["scratch"]), bool(spec["pid_namespace"]), closed)
+    os.get_exec_path(environment)  # it imports a module, whose file another user may not read
+    user = int(spec["uid"]), int(spec["gid"])  # type: ignore[call-overload]
+    isolation.become(*user, no_new_privileges=bool(spec["no_new_privileges"]))
     os.chdir(folder)
     try:
         os.execvpe(argv[0], argv, environment)
