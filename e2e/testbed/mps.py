@@ -22,13 +22,38 @@ BINARIES = "usr/bin"
 """Where a driver's root has its programs."""
 
 
-def install_mps(root: Path, fake_driver: Path) -> Path:
-    """Copy the programs from the folder *fake_driver* into a driver's root. Return the path of the control program."""
+def install_mps(root: Path, fake_driver: Path, hardware: Path | None = None) -> Path:
+    """
+    Copy the programs from the folder *fake_driver* into a driver's root. Return the path of the control program.
+
+    They find *hardware* by themselves, as real ones do. It is its path in the driver's root.
+    """
     folder = root / BINARIES
     folder.mkdir(parents=True, exist_ok=True)
     for name in PROGRAMS:
         shutil.copy2(fake_driver / name, folder / name)
-    return folder / CONTROL
+    program = folder / CONTROL
+    if hardware:
+        program.rename(program.with_suffix(".real"))
+        program.write_text(f'#!/bin/sh\nFAKE_DRIVER_DIR={hardware} exec "$0.real" "$@"\n')
+        program.chmod(0o755)
+    return program
+
+
+def daemon_pid(pipes: Path) -> int:
+    """
+    Return the pid, on this machine, of the daemon that accepts connections in the folder *pipes*.
+
+    Raises: OSError if none does.
+    """
+    # Through a descriptor, because the path of a socket has at most 107 characters.
+    folder = os.open(pipes, os.O_PATH)
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+            connection.connect(f"/proc/self/fd/{folder}/control")
+            return int(struct.unpack("iII", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0])
+    finally:
+        os.close(folder)
 
 
 class MpsCommandError(Exception):
@@ -63,9 +88,7 @@ class MpsControl:
     @property
     def pid(self) -> int:
         """The pid of the daemon that accepts connections."""
-        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
-            connection.connect(str(self.pipe / "control"))
-            return int(struct.unpack("iII", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0])
+        return daemon_pid(self.pipe)
 
     def start(self, *options: str) -> str:
         """Start the daemon with protocol 3 in the background, and return what it says. *options*: `-m`, `-a FILE`."""
@@ -141,8 +164,5 @@ def driver_root(folder: Path, fake_driver: Path, hardware: Path) -> Iterator[Pat
         # Without the mounts in them, which are others'.
         for shared in ("proc", "dev", "tmp"):
             mount("--bind", "--make-private", f"/{shared}", on=root / shared)
-        program = install_mps(root, fake_driver)
-        program.rename(program.with_suffix(".real"))
-        program.write_text(f'#!/bin/sh\nFAKE_DRIVER_DIR={hardware} exec "$0.real" "$@"\n')
-        program.chmod(0o755)
+        install_mps(root, fake_driver, hardware)
         yield root

@@ -8,8 +8,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
-import struct
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -26,7 +24,7 @@ from hami_device_plugin.decide.allocate.namespaces import is_ours, namespace_nam
 from hami_device_plugin.decide.probe.enforcement import MpsServer
 from hamicommon.wire.limits_file import decode_limits_file
 from testbed.hardware import FIRST_DRIVER_WITH_MPS, FakeDriver
-from testbed.mps import MpsControl, driver_root
+from testbed.mps import MpsControl, daemon_pid, driver_root
 
 pytestmark = [
     needs_fake_driver,
@@ -85,10 +83,7 @@ class MpsNode:
 
     def kill_daemon(self) -> None:
         """Kill the daemon, as a fault would."""
-        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
-            connection.connect(str(self.pipes / "control"))
-            pid, _, _ = struct.unpack("iII", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        os.kill(pid, signal.SIGKILL)
+        os.kill(daemon_pid(self.pipes), signal.SIGKILL)
 
 
 @pytest.fixture
