@@ -36,7 +36,7 @@ from controlplane.record import Record, RecordError
 from minicluster.client import ApiError
 from testbed import debian
 from testbed.folders import claimed
-from testbed.hardware import FakeNode
+from testbed.hardware import FIRST_DRIVER_WITH_MPS, FakeNode
 from testbed.ports import free_port
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -321,6 +321,8 @@ class ControlPlane:
             others = [other.index for other in self._nodes.values() if other is not node]
             network.connect(self.control.living_pid(), machine.living_pid(), node.index, others)
         nvidia.install_driver(machine, DRIVER, node.hardware)
+        if node.hardware.driver == FIRST_DRIVER_WITH_MPS:
+            nvidia.show_system(machine)
         kind = nvidia.KINDS[node.hardware.kind]
         nvidia.write_host_spec(self._binaries, machine, kind)
         if machine.services().get("containerd") is None:

@@ -45,6 +45,20 @@ A hook that gives a container what the driver shows in /proc, which this machine
 Source of what it reads: https://github.com/opencontainers/runtime-spec/blob/main/runtime.md#state
 """
 
+_SHOW_SYSTEM = f"""
+cd {DRIVER_ROOT}
+for path in usr/bin usr/lib; do mount -t overlay -o lowerdir=$PWD/$path:/$path overlay $path; done
+for path; do
+    if [ -L $path ]; then cp -P $path .$path
+    elif [ -d $path ]; then mkdir -p .$path && mount --rbind $path .$path
+    elif [ -e $path ]; then touch .$path && mount --bind $path .$path
+    fi
+done
+"""
+"""Shows the node's files beside the driver's in its root, and the folders and files in the arguments."""
+_SYSTEM = ("/bin", "/lib", "/lib64", "/usr/lib64", "/proc", "/dev/null", HARDWARE, sys.prefix, sys.base_prefix)
+"""What the programs of MPS need, which are Python programs here. On a real node they need the system's libraries."""
+
 _ASK_VERSION = """
 import ctypes, sys
 nvml, version = ctypes.CDLL(sys.argv[1]), ctypes.create_string_buffer(80)
@@ -130,6 +144,17 @@ def install_driver(machine: Machine, libraries: Path, hardware: FakeNode) -> Non
     draft.rename(root)
 
 
+def show_system(machine: Machine) -> None:
+    """
+    Show the system's programs and libraries in the driver root of a booted node. NVIDIA's driver container has its own.
+
+    The control daemon of MPS runs in that root.
+    Source: https://github.com/NVIDIA/gpu-driver-container (`_mount_rootfs`)
+    """
+    if not (machine.path(DRIVER_ROOT) / "proc").exists():
+        machine.run(["sh", "-ec", _SHOW_SYSTEM, "sh", *_SYSTEM])
+
+
 def upgrade_driver(machine: Machine, libraries: Path, hardware: FakeNode) -> None:
     """Install the driver's files again, with the version that is loaded now, as NVIDIA's driver container does."""
     root = machine.path(DRIVER_ROOT)
@@ -150,7 +175,7 @@ def lay_out(root: Path, libraries: Path, hardware: Path, devices: int) -> None:
         versioned = f"{library.stem}.{version}"
         shutil.copy2(library, folder / versioned)
         (folder / library.name).symlink_to(versioned)
-    install_mps(root, libraries)
+    install_mps(root, libraries, Path(HARDWARE))
     (root / "dev").mkdir()
     for name in (*_CONTROL_FILES, *(f"nvidia{minor}" for minor in range(devices))):
         os.mknod(root / "dev" / name, 0o020666, _NULL)
