@@ -5,6 +5,7 @@ The same seed gives the same story. Neighbour: `harness.history` has the judge.
 """
 
 import asyncio
+import gc
 import random
 from collections import Counter
 from collections.abc import Collection, Iterator
@@ -62,7 +63,11 @@ def simulate(seed: int, rounds: int) -> Outcome:
     Hash randomisation must be off for the same story of a seed: PYTHONHASHSEED=0.
     """
     random.seed(seed)
-    return run_virtually(_story(seed, rounds))
+    try:
+        return run_virtually(_story(seed, rounds))
+    finally:
+        # A scheduler keeps what it has at its start out of garbage collections, for as long as its process lives.
+        gc.unfreeze()
 
 
 async def _story(seed: int, rounds: int) -> Outcome:
