@@ -52,8 +52,9 @@ def main() -> int:
 
 
 def _begin() -> None:
-    """Log little, and leave Ctrl-C to the process that counts stories."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Log little, and leave signals to the process that counts stories."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
 
 
@@ -72,7 +73,10 @@ def _story(seed: int, defect: str | None = None) -> Outcome:
 
 
 def _campaign(options: argparse.Namespace) -> int:
-    """Simulate until the wanted number is reached."""
+    """Simulate until the wanted number is reached, or until SIGINT or SIGTERM."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # A shell lets what it starts in the background ignore SIGINT.
+        signal.signal(number, signal.default_int_handler)
     began, changes, bound, faults, stories = time.monotonic(), 0, 0, Counter[str](), 0
     problems: list[str] = []
     for outcome in _until_interrupted(_outcomes(options)):
@@ -106,7 +110,7 @@ def _campaign(options: argparse.Namespace) -> int:
 
 
 def _until_interrupted(outcomes: Iterator[Outcome]) -> Iterator[Outcome]:
-    """Yield *outcomes* until Ctrl-C: what has passed until then counts."""
+    """Yield *outcomes* until a signal: what has passed until then counts."""
     with suppress(KeyboardInterrupt):
         yield from outcomes
 
