@@ -34,11 +34,11 @@ def make_group(root: Path, path: str, *, runtime: str = "runc") -> Path:
 
 
 def remove_group(folder: Path) -> None:
-    """Remove a group, which has none below it, if it is there."""
-    for file in folder.glob("*"):
-        file.unlink(missing_ok=True)
+    """Remove a group, which has none below it, if it is there. As the kernel does, at once, whoever writes its files."""
+    aside = folder.with_name(f".{folder.name}-removed")
     with suppress(FileNotFoundError):
-        folder.rmdir()
+        folder.rename(aside)
+        shutil.rmtree(aside)
 
 
 def write_controllers(folder: Path, controllers: Iterable[str]) -> None:
