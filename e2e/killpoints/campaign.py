@@ -201,6 +201,7 @@ async def _die(cluster: KillCluster, kill: Kill, is_late: asyncio.Event) -> bool
     is_process = kill.part not in {HOOK, LIBRARY}
     if kill.point.moment is not Moment.LOAD:
         await cluster.kill(kill.victim)
+        cluster.end_kept(kill.victim)
         cluster.give(kill.victim, kill.point, kill.number)
         cluster.processes[kill.victim].start()
 

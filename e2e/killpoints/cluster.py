@@ -4,24 +4,29 @@ The cluster of the kill points: one Node of each kind, and services that die whe
 Neighbour: `testbed.launch.killed_when_told` reads the orders.
 """
 
+import os
+import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from hamicommon.model import Object
-from harness.clusters.embedded import NATIVE
-from harness.clusters.mixed import DRIVER, LOCKED, MIG, MixedCluster, part_of
+from harness.clusters.embedded import FAKE_DRIVER, NATIVE
+from harness.clusters.mixed import DRIVER, LOCKED, MIG, MPS, MixedCluster, part_of
 from harness.manifests import a_pod
 from killpoints.load import SECRETS, TLS_SECRET
 from killpoints.planted import Defect
 from killpoints.points import POINTS, SHARED, Point
+from testbed.folders import short_folder
 from testbed.hardware import FakeNode
 from testbed.launch.killed_when_told import MET, order
+from testbed.mps import BINARIES, CONTROL, MpsControl, driver_root
 from testbed.processes import Process, Supervisor
 
 HOST = "a"
 """Where the only replica of the scheduler runs."""
-NODES = (FakeNode.of(SHARED, "NVIDIA A100-SXM4-40GB", 40960, 2), LOCKED[0], MIG, DRIVER)
+NODES = (FakeNode.of(SHARED, "NVIDIA A100-SXM4-40GB", 40960, 2), LOCKED[0], MIG, DRIVER, MPS)
 HOOK, LIBRARY = "limit hook", "library"
 """The parts that are no processes of the cluster's: each start of a container has a new one."""
 OWN_CERTIFICATE = (
@@ -56,11 +61,15 @@ class KillCluster(MixedCluster):
         hook = folder / HOOK.replace(" ", "-")
         hook.write_text(HOOK_SCRIPT.format(order=self.order_of(HOOK), met=MET, hook=NATIVE / "hami-limit-hook"))
         hook.chmod(0o755)
-        super().__init__(folder, nodes, (HOST,), hook)
+        self._apart = short_folder()
+        self._mounts = ExitStack()
+        super().__init__(folder, nodes, (HOST,), hook, self._apart / "driver-root")
         self._supervisor = _Supervisor(folder, self.order_of, defects)
 
     async def start(self, step: Callable[[str], None] = lambda _: None) -> None:
         """Start all parts, and let the webhook make its certificate."""
+        if MPS in self.nodes:
+            self._mounts.enter_context(driver_root(self._apart, FAKE_DRIVER, self.folder / MPS.name / "hardware"))
         await super().start(step)
         secret = {"metadata": {"name": TLS_SECRET}, "type": "kubernetes.io/tls", "data": {}}
         await self.api.create(SECRETS, secret)
@@ -68,6 +77,26 @@ class KillCluster(MixedCluster):
         webhook.argv = (*(each for each in webhook.argv if not _is_file_flag(each)), *OWN_CERTIFICATE)
         webhook.kill()
         await self.restart("webhook")
+
+    async def stop(self) -> None:
+        """End every process, including those that the device plugins keep, and unmount what they had."""
+        await super().stop()
+        self.end_kept(f"plugin-{MPS.name}")
+        self._mounts.close()
+        for path in (*self._apart.iterdir(), self._apart):  # never with what is mounted there, if something is
+            path.rmdir()
+
+    @property
+    def mps(self) -> MpsControl:
+        """The daemon that the plugin of the Node MPS keeps."""
+        root = self._apart / "driver-root"
+        return MpsControl(root / BINARIES / CONTROL, root / "run/hami", pipe_name="mps")
+
+    def end_kept(self, victim: str) -> None:
+        """Kill the daemon that *victim* keeps, as where it has no control group that outlives *victim*."""
+        if victim == f"plugin-{MPS.name}":
+            with suppress(OSError):
+                os.kill(self.mps.pid, signal.SIGKILL)
 
     def order_of(self, victim: str) -> Path:
         """Return the file of the orders for *victim*."""

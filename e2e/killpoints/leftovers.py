@@ -1,18 +1,21 @@
 """
 What killed processes leave on the Nodes, once everything else is at rest: nothing.
 
-Reads files and the fake driver only. Neighbours: `harness.rest` looks at the API server's objects.
+Reads files, the fake driver and MPS's daemon only. Neighbours: `harness.rest` looks at the API server's objects.
 """
 
 import json
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
 
+from hamicommon.model import Object
 from hamicommon.runtime.host import records
-from harness.cluster import Cluster
 from harness.clusters.embedded import FAKE_DRIVER
-from harness.clusters.mixed import MIG
+from harness.clusters.mixed import MIG, MPS
+from killpoints.cluster import KillCluster
+from killpoints.load import CORES
 from testbed.mig import instances
+from testbed.mps import MpsCommandError, MpsControl
 
 SPEC = "hami.io-vgpu_"
 """The begin of a CDI spec's name, before the Pod's UID."""
@@ -22,8 +25,12 @@ REMOVED = ".removed"
 """The folder beside them for what is being deleted."""
 
 
-async def leftovers(cluster: Cluster) -> list[str]:
-    """Return one sentence for each file, directory or MIG instance on a Node that belongs to no Pod."""
+async def leftovers(cluster: KillCluster) -> list[str]:
+    """
+    Return one sentence for each file, directory or MIG instance on a Node that belongs to no Pod.
+
+    And one if the namespaces of MPS are not those of the Pods.
+    """
     pods, _ = await cluster.api.list("/api/v1/pods")
     living = {pod["metadata"]["uid"] for pod in pods}
     found = []
@@ -32,6 +39,8 @@ async def leftovers(cluster: Cluster) -> list[str]:
         sentences = [*_temporaries(vgpu, cdi), *_specs(cdi, living), *_directories(vgpu / "containers", living)]
         if node == MIG:
             sentences += _instances(vgpu, cluster.driver_folder(node.name), living)
+        if node == MPS:
+            sentences += _namespaces(cluster.mps, [pod for pod in pods if pod["spec"].get("nodeName") == MPS.name])
         found += [f"{node.name}: {each}" for each in sentences]
     return found
 
@@ -66,3 +75,17 @@ def _instances(vgpu: Path, hardware: Path, living: Set[str]) -> Iterator[str]:
     known, real = {entry["migUUID"] for entry in entries}, set(instances.instances(FAKE_DRIVER, hardware))
     if known != real:
         yield f"the journal has the instances {sorted(map(str, known))}, the GPU {sorted(real)}"
+
+
+def _namespaces(mps: MpsControl, pods: Sequence[Object]) -> Iterator[str]:
+    """Compare the percentages of all namespaces with what the containers of *pods* have."""
+    limits = [each["resources"].get("limits", {}) for pod in pods for each in pod["spec"]["containers"]]
+    granted = sorted(int(each[CORES]) for each in limits if CORES in each)
+    try:
+        rows = mps.rows("namespace", "list", "--server=hami")
+    except MpsCommandError as error:
+        yield f"MPS does not answer: {error}"
+        return
+    found = sorted(round(float(row[4])) for row in rows if row[0] != "default")
+    if found != granted:
+        yield f"MPS has namespaces with {found} %, and the Pods have {granted} %"

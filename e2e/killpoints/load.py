@@ -12,7 +12,7 @@ from functools import partial
 import aiohttp
 
 from hamicommon.model import Object
-from harness.clusters.mixed import DEVICE_CONFIG, DRIVER, MIG, MixedCluster
+from harness.clusters.mixed import DEVICE_CONFIG, DRIVER, MIG, MPS, MixedCluster
 from harness.load import running
 from harness.manifests import HOLD, SLEEP, a_pod
 from killpoints.points import SHARED
@@ -28,6 +28,9 @@ SPLITS = (10, 12)
 """The device config's counts of replicas, in turn."""
 TLS_SECRET = "hami-webhook-tls"
 SECRETS = "/api/v1/namespaces/kube-system/secrets"
+CORES = "nvidia.com/gpucores"
+TENANT = {"runAsUser": 60000, "allowPrivilegeEscalation": False}
+"""The security context of a container that can never be root."""
 WAITING_MIB = 10_000_000
 """More than any device has."""
 
@@ -79,7 +82,12 @@ class Load:
                     annotations, mib, command = {"nvidia.com/vgpu-mode": "mig"}, draw.choice((8000, 12000)), SLEEP
                 if node is DRIVER:
                     annotations, command = {"hami.io/enforcement": "driver"}, SLEEP
-                made.append(a_pod(name, annotations=annotations, command=command, spec=on_node, gpu=1, gpumem=mib))
+                pod = a_pod(name, annotations=annotations, command=command, spec=on_node, gpu=1, gpumem=mib)
+                if node is MPS:
+                    [container] = pod["spec"]["containers"]
+                    container["resources"]["limits"][CORES] = draw.choice((10, 20, 30))
+                    container["securityContext"] = TENANT
+                made.append(pod)
         draw.shuffle(made)
         return made
 

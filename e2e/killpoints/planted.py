@@ -61,6 +61,13 @@ DEFECTS = {
         "the Pod names its instances",
         "the journal has the instances",
     ),
+    "namespaces of ended Pods stay": Defect(
+        "plugin",
+        "hami_device_plugin.serve.namespaces:is_ours",
+        left_out,
+        "clients of MPS are counted",
+        "MPS has namespaces with",
+    ),
     "locks are not tidied": Defect(
         "scheduler",
         "hami_scheduler.bind.locking:NodeLocks.tidy",

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from harness.clusters.mixed import DRIVER, LOCKED, MIG
+from harness.clusters.mixed import DRIVER, LOCKED, MIG, MPS
 
 SHARED = "shared-a"
 """The Node whose plugin finds owners by identity, and whose library limits memory."""
@@ -16,6 +16,7 @@ LOCK = LOCKED[0].name
 
 _WEBHOOK, _SCHEDULER, _PLUGIN, _MONITOR = "hami_webhook", "hami_scheduler", "hami_device_plugin", "hami_monitor"
 _RUNTIME = "hamicommon.runtime"
+_MPS = f"{_PLUGIN}.adapters.mps.control:MpsControl"
 
 
 class Moment(Enum):
@@ -170,6 +171,18 @@ POINTS: Mapping[str, tuple[Point, ...]] = {
         _start("the plugin's own cgroup is made", f"{_PLUGIN}.adapters.cgroups:own_group", node=DRIVER.name),
         _start("the driver's limits are tried", f"{_PLUGIN}.serve.probe.enforcement:limits_problem", node=DRIVER.name),
         _start("library or limit hook are installed", f"{_PLUGIN}.adapters.library:install", calls=2, node=DRIVER.name),
+        _start("MPS is started", f"{_MPS}.start", node=MPS.name),
+        _start("MPS's daemon is waited for", f"{_MPS}._until_running", node=MPS.name),
+        _start("MPS's server gets the devices", f"{_MPS}._occupy", node=MPS.name),
+        _start("a session serves with MPS", f"{_PLUGIN}.serve.service:Service.start", node=MPS.name),
+        _start("MPS gets a command at the start", f"{_MPS}._run", calls=4, node=MPS.name),
+        Point("a device is closed to strangers", f"{_PLUGIN}.serve.namespaces:set_compute_mode", node=MPS.name),
+        Point("a namespace is made", f"{_MPS}.keep", node=MPS.name),
+        Point("a namespace gets its percentage", f"{_MPS}._limit", node=MPS.name),
+        Point("a namespace is tried", f"{_MPS}.is_serving", node=MPS.name),
+        Point("a namespace is deleted", f"{_MPS}.delete", node=MPS.name),
+        Point("clients of MPS are counted", f"{_MPS}.clients", node=MPS.name),
+        Point("MPS gets a command", f"{_MPS}._run", calls=6, node=MPS.name),
     ),
     "monitor": (
         _start("the book of device time is taken", f"{_MONITOR}.adapters.book_file:BookFile._take"),
@@ -223,7 +236,7 @@ CHANCE = tuple(
     for part, package, nodes in (
         ("webhook", _WEBHOOK, (SHARED,)),
         ("scheduler", _SCHEDULER, (SHARED,)),
-        ("plugin", _PLUGIN, (SHARED, LOCK, MIG.name, DRIVER.name)),
+        ("plugin", _PLUGIN, (SHARED, LOCK, MIG.name, DRIVER.name, MPS.name)),
         ("monitor", _MONITOR, (SHARED,)),
     )
     for node in nodes

@@ -68,11 +68,13 @@ class MpsControl:
     folder: Path
     """It has the folders of pipes and logs. A socket's path has at most 107 characters, so this one is short."""
     environment: dict[str, str] = field(default_factory=dict)
+    pipe_name: str = "pipe"
+    """The name of the folder of pipes."""
 
     @property
     def pipe(self) -> Path:
         """The folder of pipes."""
-        return self.folder / "pipe"
+        return self.folder / self.pipe_name
 
     @property
     def log(self) -> Path:

@@ -13,7 +13,7 @@ from harness.clusters import embedded
 from harness.clusters.embedded import EmbeddedCluster
 from harness.clusters.service_pods import HAMI
 from testbed import configmaps
-from testbed.hardware import CGROUPS, FIRST_DRIVER_WITH_LIMITS, FakeNode
+from testbed.hardware import CGROUPS, FIRST_DRIVER_WITH_LIMITS, FIRST_DRIVER_WITH_MPS, FakeNode
 from testbed.native_cdi import write_driver
 
 T4 = "Tesla T4"
@@ -21,6 +21,8 @@ MIG = FakeNode.of("mig-a", "NVIDIA H100 80GB HBM3", 81920, 1)
 """The Node in mode `mig`."""
 DRIVER = FakeNode("driver-a", FakeNode.of("driver-a", T4, 16384, 2).gpus, driver=FIRST_DRIVER_WITH_LIMITS)
 """The Node whose driver limits memory."""
+MPS = FakeNode("mps-a", FakeNode.of("mps-a", T4, 16384, 2).gpus, driver=FIRST_DRIVER_WITH_MPS)
+"""The Node whose compute MPS limits."""
 LOCKED = tuple(FakeNode.of(name, T4, 16384, 2) for name in ("lock-a", "lock-b"))
 """Nodes whose plugins find owners by the node lock."""
 DEVICE_CONFIG = embedded.DEVICE_CONFIG.read_text() + (
@@ -50,20 +52,29 @@ class MixedCluster(EmbeddedCluster):
         nodes: tuple[FakeNode, ...],
         hosts: Sequence[str],
         limit_hook: Path = embedded.NATIVE / "hami-limit-hook",
+        mps_root: Path | None = None,
     ) -> None:
+        """Prepare it. *mps_root* is the driver's root of the Node MPS, if that is one of *nodes*."""
         self._hosts = hosts
         mounted, node_config, driver = folder / "mounted", folder / "config.json", folder / "driver"
         configmaps.mount(mounted, {CONFIG_FILE: DEVICE_CONFIG})
-        node_config.write_text(json.dumps({"nodeconfig": [{"name": MIG.name, "operatingmode": "mig"}]}))
+        modes = {MIG.name: "mig", MPS.name: "mps"}
+        entries = [{"name": name, "operatingmode": mode} for name, mode in modes.items()]
+        node_config.write_text(json.dumps({"nodeconfig": entries}))
         limits = (
             f"--limit-hook={limit_hook}",
             f"--cgroup-root={folder / DRIVER.name / 'hardware' / CGROUPS}",
             "--memory-enforcement=required",
         )
+        mps = (
+            *(f"--nvidia-driver-root={mps_root}", f"--driver-root-ctr-path={mps_root}"),
+            *("--compute-enforcement=mps-required", f"--cgroup-root={folder / 'none'}"),
+        )
         settings = Settings(
             device_config=mounted / CONFIG_FILE,
             node_config=node_config,
             node_flags={
+                MPS.name: mps,
                 DRIVER.name: (*write_driver(driver, embedded.FAKE_DRIVER), *limits),
                 **dict.fromkeys((node.name for node in LOCKED), ("--allocation=lock",)),
             },

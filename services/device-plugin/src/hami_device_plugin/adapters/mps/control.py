@@ -121,13 +121,16 @@ class MpsControl:
         Raises:
             MpsControlError: it cannot be made, or serves nobody.
         """
-        server = f"--server={self._server.name}"
         if found is None:
-            await self._run("namespace", "create", namespace, server)
+            await self._run("namespace", "create", namespace, f"--server={self._server.name}")
         if (NO_LIMIT_PERCENT if found is None else found) != percent:
-            await self._run("namespace", "set", namespace, server, f"--active-thread-percentage={percent}")
+            await self._limit(namespace, percent)
         if not await asyncio.to_thread(self.is_serving, namespace):
             raise MpsControlError(f"nobody answers in namespace {namespace} of MPS server {self._server.name}")
+
+    async def _limit(self, namespace: str, percent: int) -> None:
+        server, percentage = f"--server={self._server.name}", f"--active-thread-percentage={percent}"
+        await self._run("namespace", "set", namespace, server, percentage)
 
     async def delete(self, namespace: str) -> None:
         """
