@@ -187,12 +187,12 @@ class Campaign:
         problems = await debts(cluster, since, self.rest_seconds)
 
         async def is_clean() -> bool:
-            return not await leftovers(cluster)
+            return not await leftovers(cluster, cluster.mps)
 
         try:
             await eventually(is_clean, "nothing is left over", self.rest_seconds)
         except NotInTimeError:
-            problems += [f"left over: {each}" for each in await leftovers(cluster)]
+            problems += [f"left over: {each}" for each in await leftovers(cluster, cluster.mps)]
         return [*await safety_findings(cluster), *problems]
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from hamicommon.model import Object
 from hamicommon.runtime.host import records
+from harness.cluster import Cluster
 from harness.clusters.embedded import FAKE_DRIVER
 from harness.clusters.mixed import MIG, MPS
-from killpoints.cluster import KillCluster
 from killpoints.load import CORES
 from testbed.mig import instances
 from testbed.mps import MpsCommandError, MpsControl
@@ -25,11 +25,11 @@ REMOVED = ".removed"
 """The folder beside them for what is being deleted."""
 
 
-async def leftovers(cluster: KillCluster) -> list[str]:
+async def leftovers(cluster: Cluster, mps: MpsControl) -> list[str]:
     """
     Return one sentence for each file, directory or MIG instance on a Node that belongs to no Pod.
 
-    And one if the namespaces of MPS are not those of the Pods.
+    And one if the namespaces of the daemon *mps* are not those of the Pods.
     """
     pods, _ = await cluster.api.list("/api/v1/pods")
     living = {pod["metadata"]["uid"] for pod in pods}
@@ -40,7 +40,7 @@ async def leftovers(cluster: KillCluster) -> list[str]:
         if node == MIG:
             sentences += _instances(vgpu, cluster.driver_folder(node.name), living)
         if node == MPS:
-            sentences += _namespaces(cluster.mps, [pod for pod in pods if pod["spec"].get("nodeName") == MPS.name])
+            sentences += _namespaces(mps, [pod for pod in pods if pod["spec"].get("nodeName") == MPS.name])
         found += [f"{node.name}: {each}" for each in sentences]
     return found
 

@@ -258,3 +258,18 @@ async def test_namespaces_are_made_again_when_the_daemon_was_killed(node: MpsNod
     await node.cluster.delete_pod("p")
     await node.start("q", BUSY)
     assert abs(CORES - await node.part("q")) <= TOLERANCE
+
+
+async def test_namespaces_stay_or_are_made_again_when_the_plugin_was_killed(node: MpsNode) -> None:
+    """The daemon outlives the plugin where control groups have version 2. Elsewhere a runtime ends it, too."""
+    await node.until_empty()
+    await node.cluster.create(a_tenants_pod("p", HOLD))
+    await node.line("allocated", "p")
+    await node.cluster.pod_in_phase("p", "Running")
+    [before] = node.namespaces()
+    await node.cluster.kill(PLUGIN)
+    await node.cluster.restart(PLUGIN)
+
+    await eventually(lambda: {before} == node.namespaces(), "the namespace is there", SECONDS)
+    await node.start("q", BUSY)
+    assert abs(CORES - await node.part("q")) <= TOLERANCE
