@@ -34,7 +34,7 @@ def make_group(root: Path, path: str, *, runtime: str = "runc") -> Path:
 
 
 def remove_group(folder: Path) -> None:
-    """Remove a group, which has none below it, if it is there: at once, as the kernel does, whoever writes its files."""
+    """Remove a group, which has none below it, if it is there: at once, as the kernel does, whoever writes in it."""
     aside = folder.with_name(f".{folder.name}-removed")
     with suppress(FileNotFoundError):
         folder.rename(aside)
