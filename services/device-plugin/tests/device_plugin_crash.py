@@ -20,8 +20,9 @@ from hami_device_plugin.decide.allocate.cdi import spec as cdi
 from hami_device_plugin.decide.allocate.cdi.driver import DriverSpec
 from hami_device_plugin.decide.allocate.owner import Allocated
 from hami_device_plugin.decide.probe.enforcement import Enforcement
-from hami_device_plugin.serve.allocate import identity
+from hami_device_plugin.serve.allocate import identity, preparation
 from hami_device_plugin.serve.allocate.identity import IdentityAllocator
+from hami_device_plugin.serve.allocate.preparation import Preparer
 from hami_device_plugin.serve.allocate.served_node import ServedNode
 from hamicommon.model import Device
 from hamicommon.pod.reading import read_pod
@@ -85,15 +86,15 @@ def an_allocator(host: Path) -> IdentityAllocator:
         limit_hook=cdi.LimitHook("/limit-hook", "/", "/sys/fs/cgroup"),
         memory_bytes={},
     )
+    driver = Mock(hook="/hook", part=AsyncMock(return_value=DriverSpec()))
     return IdentityAllocator(
         served,
+        Preparer(served, driver=driver, mig=AsyncMock(granted=AsyncMock(return_value=()))),
         kubelet=AsyncMock(entries=AsyncMock(return_value=(entry,)), listed=AsyncMock(return_value=())),
         pods=AsyncMock(wait_pod=AsyncMock(return_value=POD)),
         last_line=Mock(),
-        driver=Mock(hook="/hook", part=AsyncMock(return_value=DriverSpec())),
-        mig=AsyncMock(granted=AsyncMock(return_value=())),
+        driver=driver,
         instances=None,
-        namespaces=None,
     )
 
 
@@ -104,12 +105,12 @@ def _die(*_args: object, **_kwargs: object) -> NoReturn:
 
 STEPS: dict[str, tuple[Any, str, int]] = {
     "asking who owns the replicas": (identity, "owner", 0),
-    "preparing the region": (identity, "prepare_region", 0),
+    "preparing the region": (preparation, "prepare_region", 0),
     "setting the old directory aside": (regions, "set_aside", 0),
     "making the new directory": (Path, "mkdir", 0),
     "moving the region": (Path, "is_symlink", 0),
     "clearing the last run's region": (regions, "_clear", 0),
-    "writing the limits": (identity, "write_limits", 0),
+    "writing the limits": (preparation, "write_limits", 0),
     "making a file for the limits": (atomic_file, "_new_temporary", 0),
     "renaming the limits": (Path, "replace", 0),
     "writing the spec": (cdi_files, "write_spec", 0),

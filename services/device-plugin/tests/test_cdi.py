@@ -66,7 +66,7 @@ def test_spec_of_an_empty_grant_has_no_empty_lists() -> None:
 def test_paths_in_specs_are_in_use(host: Path) -> None:
     """A spec that cannot be read uses nothing."""
     edits = cdi.grant_edits(a_grant(a_policy())) + cdi.mark_edits("/hook", "/mark")
-    cdi_files.write_spec(host / "cdi", "uid", "a-1", cdi.spec("a-1", edits))
+    cdi_files.write_spec(cdi_files.spec_path(host / "cdi", "uid", "a-1"), cdi.spec("a-1", edits))
     (host / "cdi/hami.io-vgpu_uid_a-2.json").write_text("{")
 
     assert {"/lib.so", "/usr/local/vgpu/ld.so.preload", "/hook"} <= cdi_files.host_paths(host / "cdi")

@@ -1,5 +1,5 @@
 """
-Write, list and remove CDI spec files: one file for each device, one device for each Allocate answer.
+Write, list and remove CDI spec files: one file for each device, one device for each Allocate answer or claim's result.
 
 Owns the names of the files. Neighbours: `allocate.cdi.spec` makes their contents, `files` writes them.
 """
@@ -16,9 +16,11 @@ from hami_device_plugin.decide.allocate.cdi.spec import KIND, spec
 from hamicommon.errors import HamiError
 from hamicommon.runtime.host.atomic_file import remove_temporaries, write_atomically
 
-_PREFIX = KIND.replace("/", "-") + "_"
+_NAME = KIND.replace("/", "-")
+_PREFIX = f"{_NAME}_"
+_CLAIM_PREFIX = f"{_NAME}-claim_"
 _SUFFIX = ".json"
-_TRIAL = KIND.replace("/", "-") + ".trial" + _SUFFIX
+_TRIAL = f"{_NAME}.trial{_SUFFIX}"
 
 
 class CdiDirectoryError(HamiError):
@@ -35,20 +37,30 @@ class SpecFile:
     """Unqualified name."""
 
 
-def write_spec(root: Path, pod_uid: str, device: str, content: Mapping[str, Any]) -> bool:
+def write_spec(path: Path, content: Mapping[str, Any]) -> bool:
     """
-    Write *content*, the spec of *device*, into *root*, and return whether that changed it.
+    Write *content*, the spec of one device, to *path*, and return whether that changed it.
 
-    The file is renamed inside *root*: containerd's watcher ignores a rename from another directory, and would read half
-    of a file that is written in place. Every start writes it again.
+    The file is renamed inside its directory: containerd's watcher ignores a rename from another one, and would read
+    half of a file that is written in place. Every start writes it again.
     """
-    root.mkdir(parents=True, exist_ok=True)
-    return write_atomically(spec_path(root, pod_uid, device), _encoded(content), is_durable=False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return write_atomically(path, _encoded(content), is_durable=False)
 
 
 def spec_path(root: Path, pod_uid: str, device: str) -> Path:
-    """Return the path of the spec of *device* in *root*."""
+    """Return the path in *root* of the spec of *device*, which a container of the Pod gets."""
     return root / f"{_PREFIX}{pod_uid}_{device}{_SUFFIX}"
+
+
+def claim_spec_path(root: Path, claim_uid: str, device: str) -> Path:
+    """Return the path in *root* of the spec of *device*, which containers with a ResourceClaim get."""
+    return root / f"{_CLAIM_PREFIX}{claim_uid}_{device}{_SUFFIX}"
+
+
+def claim_specs(root: Path, claim_uid: str) -> list[Path]:
+    """Return the specs in *root* of the devices of a ResourceClaim."""
+    return list(root.glob(f"{_CLAIM_PREFIX}{claim_uid}_*{_SUFFIX}"))
 
 
 def try_directory(root: Path) -> None:
@@ -72,7 +84,7 @@ def try_directory(root: Path) -> None:
 
 
 def spec_files(root: Path) -> Iterator[SpecFile]:
-    """Yield every spec of this plugin in *root*, which need not exist."""
+    """Yield every spec in *root* of a Pod's container; *root* need not exist."""
     for path in root.glob(f"{_PREFIX}*{_SUFFIX}"):
         pod_uid, _, device = path.name.removeprefix(_PREFIX).removesuffix(_SUFFIX).partition("_")
         if device:
@@ -81,12 +93,12 @@ def spec_files(root: Path) -> Iterator[SpecFile]:
 
 def remove_unfinished(root: Path) -> None:
     """Remove the temporary files that a process killed while writing a spec left in *root*."""
-    remove_temporaries(root, _PREFIX)
+    remove_temporaries(root, _NAME)
 
 
 def host_paths(root: Path) -> frozenset[str]:
     """Return the host path of every mount and hook in this plugin's specs in *root*."""
-    return frozenset(path for found in spec_files(root) for path in _named(found.path))
+    return frozenset(path for spec in root.glob(f"{_NAME}*{_SUFFIX}") for path in _named(spec))
 
 
 def _encoded(content: Mapping[str, Any]) -> bytes:

@@ -1,5 +1,5 @@
 """
-Speak the kubelet's gRPC: serve DevicePlugin, register, list PodResources. The only module with grpc.
+Speak the kubelet's gRPC for device plugins: serve DevicePlugin, register, list PodResources. `dra` does so for claims.
 
 Owns the sockets, and the translation between messages and values. `Answers` decide. An error they raise becomes the
 error of the call, and the kubelet shows it in the Pod's events.
@@ -8,15 +8,14 @@ Source: https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-ne
 
 import asyncio
 import os
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeVar
 
 import grpc
 import structlog
 
+from hami_device_plugin.adapters.sockets import socket_identity
 from hami_device_plugin.decide.allocate.allocation import Grant
 from hami_device_plugin.decide.allocate.owner import Listed
 from hami_device_plugin.decide.replicas.ids import Replica
@@ -238,23 +237,6 @@ async def register(kubelet_socket: Path, endpoint: str, resource: str) -> None:
             raise KubeletError(
                 f"kubelet at {kubelet_socket} does not register {resource}: {error.code().name}: {error.details()}"
             ) from error
-
-
-def is_served(path: Path) -> bool:
-    """Return whether a process listens at the socket *path*."""
-    with suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
-        probe.settimeout(1.0)
-        probe.connect(str(path))
-        return True
-    return False
-
-
-def socket_identity(path: Path) -> int | None:
-    """Return a number that differs between two sockets created at *path*; None if there is no socket."""
-    try:
-        return path.stat().st_ino
-    except OSError:
-        return None
 
 
 async def _answer(context: Any, work: Awaitable[T]) -> T:

@@ -70,6 +70,14 @@ def prepare_region(file: Path) -> None:
     label_for_containers(file)
 
 
+def keep_region(file: Path) -> None:
+    """Prepare the region *file* unless it is one already: containers that run may use it."""
+    with _opened(file, os.O_RDONLY | _UNFOLLOWED) as descriptor:
+        status = os.fstat(descriptor) if descriptor is not None else None
+    if status is None or not _is_lone_file(status) or status.st_mode & REGION_MODE != REGION_MODE:
+        prepare_region(file)
+
+
 def write_limits(directory: Path, content: bytes) -> None:
     """
     Make the limits file in a prepared *directory* have *content*.

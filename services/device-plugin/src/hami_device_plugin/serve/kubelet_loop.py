@@ -13,7 +13,8 @@ from typing import Any
 
 import structlog
 
-from hami_device_plugin.adapters.kubelet import KubeletError, PluginServer, is_served, register, socket_identity
+from hami_device_plugin.adapters.kubelet import KubeletError, PluginServer, register
+from hami_device_plugin.adapters.sockets import is_served, socket_identity
 from hami_device_plugin.decide.registration import reason_to_register
 from hami_device_plugin.metrics import Metrics
 

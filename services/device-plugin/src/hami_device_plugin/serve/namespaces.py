@@ -40,7 +40,7 @@ class Namespaces:
         self._one_at_a_time = asyncio.Lock()
         self._problem = ""
 
-    async def prepare(self, pod: Pod, container: str, uuids: Sequence[str], percent: int | None) -> str:
+    async def prepare(self, pod_uid: str, container: str, uuids: Sequence[str], percent: int | None) -> str:
         """
         Return the namespace of *container*, which serves *percent*; an empty name without *percent*.
 
@@ -52,7 +52,7 @@ class Namespaces:
             await set_compute_mode(self._context.nvml, uuids, is_exclusive=percent is not None)
         if percent is None:
             return ""
-        name = namespace_name(pod.uid, container)
+        name = namespace_name(pod_uid, container)
         async with self._one_at_a_time:
             await self._control.keep(name, percent, (await self._there()).get(name))
         return name

@@ -102,15 +102,20 @@ def _device(index: int, sys_root: Path) -> FoundDevice:
     )
 
 
-def _numa_node(sys_root: Path, bus_id: str) -> int:
+def kernel_address(bus_id: str) -> str:
     """
-    Return the NUMA node of a PCI device; 0 if the kernel does not know.
+    Return NVML's address of a PCI device as the kernel writes it: in small letters, with a domain of four digits.
 
-    NVML writes the PCI domain with eight digits, sysfs with four.
+    >>> kernel_address("00000000:3B:00.0"), kernel_address("")
+    ('0000:3b:00.0', '')
     """
     name = bus_id.lower()
-    name = name[4:] if name.startswith("0000") and name.count(":") == 2 and len(name) > 12 else name
+    return name[4:] if name.startswith("0000") and name.count(":") == 2 and len(name) > 12 else name
+
+
+def _numa_node(sys_root: Path, bus_id: str) -> int:
+    """Return the NUMA node of a PCI device; 0 if the kernel does not know."""
     try:
-        return max(int((sys_root / "bus/pci/devices" / name / "numa_node").read_text()), 0)
+        return max(int((sys_root / "bus/pci/devices" / kernel_address(bus_id) / "numa_node").read_text()), 0)
     except (OSError, ValueError):
         return 0

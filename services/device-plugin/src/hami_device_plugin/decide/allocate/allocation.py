@@ -19,6 +19,8 @@ from hamicommon.wire.limits_file import DEVICES_MAX, DeviceLimits, LimitsFile
 LOCK_DIRECTORY = "/tmp/vgpulock"
 """Directory of the lock file of HAMi's library: always in the container, by default also on the host."""
 PRELOAD_FILE = "/etc/ld.so.preload"
+CONTAINERS, CLAIMS = "containers", "claims"
+"""The folders of the directories of containers, and of requests of claims, below `<hook path>/vgpu`."""
 LIMITS = "limits"
 """
 The file with what the container was granted, and the folder beside the library in which the container sees it: a
@@ -125,14 +127,17 @@ class Library:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """The container that a grant is for."""
+    """The container that a grant is for, or the request of a ResourceClaim, whose containers share one grant."""
 
     pod_uid: str
+    """That of the claim for a request."""
     name: str
     is_control_disabled: bool = False
     """The user switched the library off with CUDA_DISABLE_CONTROL."""
     choices: Mapping[str, str] = field(default_factory=dict)
     """The variables of the library that the Pod's author sets and that count for every process."""
+    is_request: bool = False
+    """Whether it is the request of a claim."""
 
 
 def check_count(replicas: Sequence[str], policy: GrantPolicy) -> None:
@@ -219,7 +224,7 @@ def allocate(
     its limits file is in another one.
     """
     root, file = f"{policy.hook_path}/vgpu", _region_name(region)
-    directory = container_directory(policy.hook_path, container.pod_uid, container.name)
+    directory = host_directory(policy.hook_path, container)
     env = node_environment(policy) | share_environment(shares, policy, region)
     is_limited = not container.is_control_disabled and not library.is_hamis
     limits_directory = directory if is_private else shared_limits_directory(policy.hook_path, container)
@@ -278,12 +283,19 @@ def granted_uuids(shares: Sequence[Share]) -> tuple[str, ...]:
 
 def container_directory(hook_path: str, pod_uid: str, container: str) -> str:
     """Return the host directory of one container's region file; the monitor splits its name at the first `_`."""
-    return f"{hook_path}/vgpu/containers/{directory_name(pod_uid, container)}"
+    return f"{hook_path}/vgpu/{CONTAINERS}/{directory_name(pod_uid, container)}"
+
+
+def host_directory(hook_path: str, container: Container) -> str:
+    """Return the host directory of *container*; that of a request is where the monitor looks for no containers."""
+    if not container.is_request:
+        return container_directory(hook_path, container.pod_uid, container.name)
+    return f"{hook_path}/vgpu/{CLAIMS}/{directory_name(container.pod_uid, container.name)}"
 
 
 def shared_limits_directory(hook_path: str, container: Container) -> str:
     """Return the host directory of the limits file of a container that can write all of its own directory."""
-    return f"{hook_path}/vgpu/containers/{LIMITS_FOLDER}/{directory_name(container.pod_uid, container.name)}"
+    return f"{hook_path}/vgpu/{CONTAINERS}/{LIMITS_FOLDER}/{directory_name(container.pod_uid, container.name)}"
 
 
 def directory_name(pod_uid: str, container: str) -> str:
@@ -293,7 +305,7 @@ def directory_name(pod_uid: str, container: str) -> str:
 
 def region_file(hook_path: str, container: Container, region: str) -> str:
     """Return the path on the host of the region file that *container* uses."""
-    return f"{container_directory(hook_path, container.pod_uid, container.name)}/{_region_name(region)}"
+    return f"{host_directory(hook_path, container)}/{_region_name(region)}"
 
 
 def region_in_container(policy: GrantPolicy, region: str) -> str:

@@ -32,6 +32,7 @@ from hami_device_plugin.serve.allocate.identity import IdentityAllocator
 from hami_device_plugin.serve.allocate.kubelet_records import KubeletRecords
 from hami_device_plugin.serve.allocate.last_line import LastLine
 from hami_device_plugin.serve.allocate.lock import LockAllocator
+from hami_device_plugin.serve.allocate.preparation import Preparer
 from hami_device_plugin.serve.allocate.served_node import ServedNode
 from hami_device_plugin.serve.context import Context
 from hami_device_plugin.serve.namespaces import Namespaces
@@ -98,15 +99,17 @@ class Calls:
             ImexError: a required channel does not exist.
         """
         node = self._served_node(config, offered)
+        driver = self._found.driver_cdi
+        self.preparer = Preparer(node, driver=driver, mig=self._mig, namespaces=self._namespaces)
+        """What prepares the host by the present settings."""
         self._by_identity = IdentityAllocator(
             node,
+            self.preparer,
             kubelet=self._records,
             pods=self._view,
             last_line=self._last_line,
-            driver=self._found.driver_cdi,
-            mig=self._mig,
+            driver=driver,
             instances=self._instances,
-            namespaces=self._namespaces,
         )
         self._by_lock = LockAllocator(
             node,
@@ -147,7 +150,7 @@ class Calls:
 
     def gets_library(self, pod: Pod, shares: ContainerShares) -> bool:
         """Return whether a container of *pod* with *shares* gets the library; False if it cannot start."""
-        return self._by_identity.gets_library(pod, shares)
+        return self.preparer.gets_library(pod.annotations, shares)
 
     def limits(self, pod: Pod, shares: ContainerShares) -> ContainerLimits:
         """
@@ -156,7 +159,7 @@ class Calls:
         Raises:
             EnforcementError: its Pod demands what the Node cannot do.
         """
-        return self._by_identity.limits(pod, shares)
+        return self.preparer.limits(pod.annotations, shares)
 
     async def keep_namespaces(self) -> None:
         """Keep the namespaces of MPS that limit compute, if any do, until cancelled."""
@@ -164,7 +167,7 @@ class Calls:
             await self._namespaces.run(self._namespace_percent)
 
     def _namespace_percent(self, container: Container, shares: ContainerShares) -> int | None:
-        return self._by_identity.namespace_percent(container, shares)
+        return self.preparer.namespace_percent(container, shares)
 
     async def confirm(self, pod: Pod) -> None:
         """

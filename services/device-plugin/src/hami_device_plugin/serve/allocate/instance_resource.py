@@ -125,4 +125,5 @@ class InstanceResource:
         for entry in found:
             if entry.device:
                 root, content = Path(self._config.cdi_root), cdi.spec(entry.device, edits, driver.version)
-                await asyncio.to_thread(cdi_files.write_spec, root, entry.pod_uid, entry.device, content)
+                path = cdi_files.spec_path(root, entry.pod_uid, entry.device)
+                await asyncio.to_thread(cdi_files.write_spec, path, content)

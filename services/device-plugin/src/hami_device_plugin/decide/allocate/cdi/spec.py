@@ -31,6 +31,7 @@ VERSION = "0.5.0"
 """The oldest version with `hostPath` of device nodes, so every runtime with CDI reads it."""
 DEVICE_PREFIX = "a-"
 """Names had to start with a letter before CDI 0.5."""
+CLAIM_PREFIX = "c-"
 MARK_MODE = 0o777
 """The mode of a region file that a runtime has marked; the plugin makes it without a right to execute."""
 NVIDIAS_LIMITS = "apply-cuda-memory-limits"
@@ -68,6 +69,16 @@ class LimitHook:
 def new_device() -> str:
     """Return a device name that no Allocate answer has used."""
     return f"{DEVICE_PREFIX}{uuid.uuid4()}"
+
+
+def claim_device(claim_uid: str, request: str, share: str) -> str:
+    """
+    Return the name of the device for one result of a ResourceClaim; *share* differs at each allocation of the claim.
+
+    >>> claim_device("uid", "gpu", "s-1")
+    'c-uid_gpu_s-1'
+    """
+    return f"{CLAIM_PREFIX}{claim_uid}_{request}_{share}"
 
 
 def qualified(device: str) -> str:
