@@ -1,5 +1,5 @@
 """
-An API server for Nodes, Pods and Events over HTTP, with watches, merge patches and conflicts.
+An API server for Nodes, Pods, Events, ResourceClaims and ResourceSlices over HTTP, with watches, patches and conflicts.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from typing import Any, Self
 from aiohttp import web
 
 from hamicommon.model import Object
+from testbed.resource_slices import problems
 
 Key = tuple[str, str, str]
 """Plural, namespace (empty for Nodes) and name."""
@@ -24,6 +25,8 @@ class ApiServer:
     def __init__(self) -> None:
         self.objects: dict[Key, Object] = {}
         self.patches: list[tuple[Key, Object]] = []
+        self.slice_writes: list[Object] = []
+        """Each ResourceSlice that was created or replaced."""
         self.gate = asyncio.Event()
         """Cleared, every patch waits."""
         self.gate.set()
@@ -43,6 +46,11 @@ class ApiServer:
         app.router.add_post("/api/v1/namespaces/{namespace}/{plural:events}", self._create)
         app.router.add_get("/api/v1/namespaces/{namespace}/{plural:events}/{name}", self._get)
         app.router.add_patch("/api/v1/namespaces/{namespace}/{plural:events}/{name}", self._patch)
+        app.router.add_get("/apis/resource.k8s.io/v1/{plural:resourceslices}", self._list)
+        app.router.add_post("/apis/resource.k8s.io/v1/{plural:resourceslices}", self._create_slice)
+        app.router.add_put("/apis/resource.k8s.io/v1/{plural:resourceslices}/{name}", self._replace_slice)
+        app.router.add_delete("/apis/resource.k8s.io/v1/{plural:resourceslices}/{name}", self._delete)
+        app.router.add_get("/apis/resource.k8s.io/v1/namespaces/{namespace}/{plural:resourceclaims}/{name}", self._get)
         self._runner = web.AppRunner(app, shutdown_timeout=0)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
@@ -138,6 +146,40 @@ class ApiServer:
     async def _create(self, request: web.Request) -> web.Response:
         return web.json_response(self.put(request.match_info["plural"], await request.json()), status=201)
 
+    async def _delete(self, request: web.Request) -> web.Response:
+        plural, namespace, name = _key(request)
+        if (plural, namespace, name) not in self.objects:
+            return _missing(request)
+        self.remove(plural, namespace, name)
+        return web.json_response({"kind": "Status", "status": "Success"})
+
+    async def _create_slice(self, request: web.Request) -> web.Response:
+        item = await request.json()
+        metadata = item["metadata"]
+        metadata.setdefault("name", f"{metadata.get('generateName', '')}{next(self._versions):05d}")
+        if ("resourceslices", "", metadata["name"]) in self.objects:
+            return _status(409, "AlreadyExists", f"{metadata['name']} already exists")
+        return self._take_slice(item, None)
+
+    async def _replace_slice(self, request: web.Request) -> web.Response:
+        item, old = await request.json(), self.objects.get(_key(request))
+        if old is None:
+            return _missing(request)
+        if item["metadata"].get("resourceVersion") not in (None, "", old["metadata"]["resourceVersion"]):
+            return _status(409, "Conflict", "the object has been modified")
+        return self._take_slice(item, old)
+
+    def _take_slice(self, item: Object, old: Object | None) -> web.Response:
+        """Store a slice if kube would, with the times of its taints, which kube fills in."""
+        found = problems(item, old)
+        if found:
+            return _status(422, "Invalid", "; ".join(found))
+        for device in item["spec"]["devices"]:
+            for taint in device.get("taints", ()):
+                taint.setdefault("timeAdded", f"2026-01-01T00:00:{next(self._versions) % 60:02d}Z")
+        self.slice_writes.append(copy.deepcopy(item))
+        return web.json_response(self.put("resourceslices", item), status=201)
+
     async def _patch(self, request: web.Request) -> web.Response:
         key, patch = _key(request), await request.json()
         self.before_patch(key)
@@ -167,9 +209,14 @@ def _merged(target: Any, patch: Any) -> Any:
 
 
 def _selects(selector: str, item: Object) -> bool:
-    name, _, value = selector.partition("=")
-    found = {"metadata.name": item["metadata"]["name"], "spec.nodeName": item.get("spec", {}).get("nodeName")}
-    return not selector or found[name] == value
+    spec = item.get("spec", {})
+    found = {
+        "metadata.name": item["metadata"]["name"],
+        "spec.nodeName": spec.get("nodeName"),
+        "spec.driver": spec.get("driver"),
+    }
+    wanted = dict(part.split("=", 1) for part in selector.split(",") if part)
+    return all(found[name] == value for name, value in wanted.items())
 
 
 def _key(request: web.Request) -> Key:

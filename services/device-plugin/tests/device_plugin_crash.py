@@ -45,7 +45,12 @@ def prepare(host: Path) -> None:
 
 def prepare_until(host: Path, step: str) -> None:
     """Prepare the container below *host*, and be killed just before *step*."""
-    module, name, earlier_calls = STEPS[step]
+    die_before(*STEPS[step])
+    prepare(host)
+
+
+def die_before(module: Any, name: str, earlier_calls: int) -> None:
+    """Have the function *name* of *module* kill this process at the call after *earlier_calls*."""
     function, calls = getattr(module, name), 0
 
     def die_at_last(*args: Any, **kwargs: Any) -> Any:
@@ -54,7 +59,6 @@ def prepare_until(host: Path, step: str) -> None:
         return function(*args, **kwargs) if calls <= earlier_calls else _die()
 
     setattr(module, name, die_at_last)
-    prepare(host)
 
 
 def install_until(host: Path, step: str) -> None:

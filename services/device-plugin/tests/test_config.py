@@ -244,7 +244,7 @@ def test_folder_of_an_mps_daemon_is_nvidias_setting_and_needs_the_mode() -> None
     assert [("/run/nvidia/mps", ())] * 2 == [(config.mps_root, config.warnings) for config in found]
     sentence = "--mps-root: has no effect: operatingmode of Node n1 is not mps"
     assert (sentence,) == a_config(device_config=named).warnings
-    assert "--mps-root: 'mps' is not an absolute path, such as /run/nvidia/mps" in problems("--mps-root=mps")
+    assert "--mps-root: 'mps' is not an absolute path" in problems("--mps-root=mps")
 
 
 def mps(replicas: int) -> str:
@@ -344,3 +344,22 @@ def test_every_flag_is_taken_in_each_of_its_forms(name: str, is_bool: bool) -> N
 
     for form in forms:
         assert "true" in vars(parse_arguments(form)).values()
+
+
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("--mig-strategy=single", "--node-kind: dra offers no MIG instances; use operatingmode hami-core"),
+        ("--compute-enforcement=mps", "--compute-enforcement: must be library with --node-kind=dra"),
+    ],
+    ids=["mig", "mps"],
+)
+def test_node_of_kind_dra_refuses_what_it_cannot_offer(flag: str, message: str) -> None:
+    """Nothing is left out without a word."""
+    assert message in problems("--node-kind=dra", flag)
+
+
+def test_node_is_of_kind_plugin_unless_a_setting_says_otherwise() -> None:
+    """An update changes no Node's kind."""
+    assert "plugin" == a_config().node_kind
+    assert "dra" == a_config(environ={"HAMI_NODE_KIND": "dra"}).node_kind

@@ -62,7 +62,20 @@ class Metrics:
             "Containers that run with a grant and without its devices: the kubelet did not ask for them.",
         )
 
+        self.claims = self._counter(
+            "hami_device_plugin_claims",
+            "ResourceClaims that the kubelet had prepared or unprepared, by call and result (ok, error).",
+            call=("prepare", "unprepare"),
+            result=RESULTS,
+        )
+
     def _make_metrics_of_the_node(self) -> None:
+        self.node_kind = self._gauge(
+            "hami_device_plugin_node_kind",
+            "1 for the kind of the Node: how devices reach the kubelet (plugin, dra).",
+            "kind",
+        )
+        self.slice_writes = self._counter("hami_device_plugin_slice_writes", "Writes of the Node's ResourceSlice.")
         self.registrations = self._counter(
             "hami_device_plugin_registrations",
             "Attempts to register with the kubelet, by result (ok, error).",

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from hami_device_plugin.adapters.files import label_for_containers, make_world_writable
 from hami_device_plugin.decide.allocate.allocation import LIMITS, LIMITS_FOLDER
-from hamicommon.runtime.host.atomic_file import write_atomically
+from hamicommon.runtime.host.atomic_file import remove_temporaries, write_atomically
 from hamicommon.runtime.host.removal import FOLDER, set_aside
 
 REGION_SUFFIX = ".cache"
@@ -72,6 +72,7 @@ def prepare_region(file: Path) -> None:
 
 def keep_region(file: Path) -> None:
     """Prepare the region *file* unless it is one already: containers that run may use it."""
+    remove_temporaries(file.parent, LIMITS)
     with _opened(file, os.O_RDONLY | _UNFOLLOWED) as descriptor:
         status = os.fstat(descriptor) if descriptor is not None else None
     if status is None or not _is_lone_file(status) or status.st_mode & REGION_MODE != REGION_MODE:
@@ -102,6 +103,12 @@ def forget_limits(containers: Path, is_gone: Callable[[str], bool]) -> None:
         for directory in (containers / LIMITS_FOLDER).iterdir():
             if is_gone(directory.name):
                 shutil.rmtree(directory)
+
+
+def forget_requests(claims: Path, uid: str) -> None:
+    """Set aside the directories in *claims* of the requests of the claim *uid*. Raises: OSError."""
+    for directory in claims.glob(f"{uid}_*"):
+        set_aside(directory, claims)
 
 
 def prepare_directory(directory: Path) -> None:

@@ -24,6 +24,7 @@ from hami_device_plugin.decide.health.xids import health_policy
 from hami_device_plugin.decide.inventory import MIG, MPS, SharingPolicy
 from hami_device_plugin.decide.mig import static
 from hami_device_plugin.decide.probe.enforcement import BY_LIBRARY
+from hami_device_plugin.decide.probe.kind import DRA
 from hami_device_plugin.decide.probe.mock import MockDevice, read_mock_devices
 from hami_device_plugin.decide.replicas.limits import LIST_BYTES, most_replicas
 from hamicommon.config.device_config import ConfigError, DeviceConfig, Texts, Unreadable, load_device_config
@@ -153,6 +154,7 @@ class _Loader:
     def _check(self, device_config: DeviceConfig, node: NodeConfig) -> None:
         """Report settings that do not go together."""
         self._refuse_mps_sharing()
+        self._check_kind(node)
         most = most_replicas(1, self._given["replica_ids"])
         if not 1 <= node.nvidia.device_split_count <= most:
             self._problems.append(
@@ -161,6 +163,21 @@ class _Loader:
             )
         if not node.nvidia.resource_count_name and device_config != DeviceConfig():
             self._problems.append("nvidia.resourceCountName: is empty, so there is nothing to register")
+
+    def _check_kind(self, node: NodeConfig) -> None:
+        """Report what a Node of kind `dra` does not offer."""
+        if self._given["node_kind"] != DRA:
+            return
+        if node.operating_mode == MIG or self._given["mig_strategy"] != static.NONE:
+            self._problems.append(
+                "--node-kind: dra offers no MIG instances; use operatingmode hami-core and --mig-strategy=none, or "
+                "--node-kind=plugin"
+            )
+        if self._given["compute_enforcement"] != BY_LIBRARY:
+            self._problems.append(
+                "--compute-enforcement: must be library with --node-kind=dra: root may change a namespace of MPS, and "
+                "the plugin does not hear of Pods that use a prepared claim later"
+            )
 
     def _warnings(self, node: NodeConfig, node_name: str) -> Iterator[str]:
         """Yield a sentence for each part of the files that has no effect."""

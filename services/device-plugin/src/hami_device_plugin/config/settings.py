@@ -19,6 +19,7 @@ from hami_device_plugin.decide.health.xids import HealthPolicy
 from hami_device_plugin.decide.inventory import MIG, MPS, SharingPolicy
 from hami_device_plugin.decide.mig import static
 from hami_device_plugin.decide.probe import enforcement
+from hami_device_plugin.decide.probe.kind import KINDS, PLUGIN
 from hami_device_plugin.decide.probe.mock import MockDevice
 from hami_device_plugin.decide.probe.mode import AUTO, IDENTITY, LOCK
 from hami_device_plugin.decide.probe.strategy import CDI_ANNOTATIONS, CDI_CRI, ENVVAR, LIST_STRATEGIES
@@ -69,7 +70,7 @@ def _imex_channels(text: str) -> tuple[int, ...]:
 
 def _folder(text: str) -> str:
     if text and not text.startswith("/"):
-        raise ArgumentTypeError(f"{text!r} is not an absolute path, such as /run/nvidia/mps")
+        raise ArgumentTypeError(f"{text!r} is not an absolute path")
     return text.rstrip("/")
 
 
@@ -99,6 +100,26 @@ class Config(ServiceConfig):
         variable="FALLBACK_STRATEGIES",
     )
     node_name: str = _setting("--node-name", "", "name of the Node this runs on", variable="NODE_NAME NodeName")
+    node_kind: str = _setting(
+        "--node-kind",
+        PLUGIN,
+        "how devices reach the kubelet: plugin (DevicePlugin API), dra (dynamic resource allocation: ResourceClaims)",
+        read=_one_of(KINDS),
+        variable="HAMI_NODE_KIND",
+    )
+    kubelet_root: str = _setting(
+        "--kubelet-root",
+        "/var/lib/kubelet",
+        "the kubelet's directory, with plugins and plugins_registry; on Nodes of kind dra only",
+        read=_folder,
+        variable="HAMI_KUBELET_ROOT",
+    )
+    pod_uid: str = _setting(
+        "--pod-uid",
+        "",
+        "UID of this plugin's Pod, for the names of its sockets on Nodes of kind dra; empty: always the same names",
+        variable="POD_UID",
+    )
     mig_strategy: str = _setting(
         "--mig-strategy",
         static.NONE,

@@ -6,6 +6,7 @@ What the device plugin decides: functions from frozen values to frozen values.
 - `allocate`: what a container gets.
 - `health`: which devices are faulty, and which replicas go with them.
 - `mig`: which MIG instances are offered, created and destroyed.
+- `dra`: what ResourceClaims get, and what the Node's ResourceSlice says.
 
 May import `hamicommon`. Must never import an adapter, a client library, a clock or a log.
 """

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from hami_device_plugin.decide.inventory import with_doubled_vendor
+from hami_device_plugin.decide.probe.kind import PLUGIN
 from hamicommon.model import Device, Moment
 from hamicommon.vendors import nvidia
 from hamicommon.vendors.description import Vendor
@@ -33,6 +34,8 @@ class Announced:
     """How devices reach containers."""
     enforcement: str
     """Who limits their memory."""
+    kind: str = PLUGIN
+    """How they reach the kubelet."""
     pair_scores: Mapping[str, Mapping[str, int]] | None = None
     """The scores of the links; None leaves those of the Node as they are, as in HAMi."""
 
@@ -51,6 +54,7 @@ def announcement(
         vendor.register_key: encode_node_devices(with_doubled_vendor(offered) if is_old else offered, version),
         keys.NODE_DEVICE_LIST: announced.device_list,
         keys.NODE_ENFORCEMENT: announced.enforcement,
+        keys.NODE_KIND: announced.kind if announced.kind != PLUGIN else None,
         keys.OLD_NODE_ALLOCATION: None,
     }
     if announced.pair_scores is not None:
@@ -68,7 +72,7 @@ def withdrawal(carried: Mapping[str, str], vendor: Vendor, version: WireVersion)
     the Node's status says so only up to 10 s later. The mark in it is removed, because the next plugin may need the
     node lock. An inventory without the mark belongs to another plugin and stays.
     """
-    ours = (keys.NODE_DEVICE_LIST, keys.NODE_ENFORCEMENT)
+    ours = (keys.NODE_DEVICE_LIST, keys.NODE_ENFORCEMENT, keys.NODE_KIND)
     gone: dict[str, str | None] = {key: None for key in ours if key in carried}
     try:
         devices = decode_node_devices(carried.get(vendor.register_key, "[]"))

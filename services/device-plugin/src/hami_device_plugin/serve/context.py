@@ -6,6 +6,7 @@ from collections.abc import MutableMapping
 from dataclasses import dataclass
 
 from hami_device_plugin.adapters.checkpoint import Checkpoint
+from hami_device_plugin.adapters.dra_kube import DraKube
 from hami_device_plugin.adapters.kube import NodeKube
 from hami_device_plugin.adapters.kubelet import PodResources
 from hami_device_plugin.config.settings import Config
@@ -25,6 +26,7 @@ class Context:
     """As the session began; a part that adopts changed settings keeps them itself."""
     vendor: Vendor
     view: NodeKube
+    dra: DraKube
     nvml: Nvml
     resources: PodResources
     checkpoint: Checkpoint

@@ -8,12 +8,13 @@ Neighbours: `decide.allocate.running_limits` says what must be limited, `adapter
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import structlog
 
 from hami_device_plugin.adapters.nvml.limits import read_limit, restore_limit
 from hami_device_plugin.decide.allocate.container_limits import ContainerLimits
+from hami_device_plugin.decide.allocate.pods import Sharing
 from hami_device_plugin.decide.allocate.running_limits import RunningLimit, is_held, running_limits
 from hami_device_plugin.serve.context import Context
 from hamicommon.model import ContainerShares
@@ -29,9 +30,15 @@ logger = structlog.get_logger()
 class LimitLoop:
     """The limits of one session, on a Node whose driver limits memory."""
 
-    def __init__(self, context: Context, limits: Callable[[Pod, ContainerShares], ContainerLimits]) -> None:
-        """Keep what *limits* returns for the shares of a container."""
+    def __init__(
+        self,
+        context: Context,
+        sharing: Callable[[], Iterable[Sharing]],
+        limits: Callable[[Pod, ContainerShares], ContainerLimits],
+    ) -> None:
+        """Keep what *limits* returns for the containers that *sharing* returns."""
         self._context = context
+        self._sharing = sharing
         self._limits = limits
         self._groups = ControlGroups(context.config.cgroup_root)
         self._failed: set[tuple[str, str]] = set()
@@ -45,8 +52,7 @@ class LimitLoop:
             await asyncio.sleep(RESYNC_SECONDS)
 
     async def _look(self) -> None:
-        config, vendor, pods = self._context.config, self._context.vendor, self._context.view.pods
-        wanted = list(running_limits(pods.values(), config.node_name, vendor, self._limits))
+        wanted = list(running_limits(self._sharing(), self._limits))
         self._failed &= {(limit.group.container_id, limit.uuid) for limit in wanted}
         folders = await asyncio.to_thread(self._groups.find, frozenset(limit.group for limit in wanted))
         for limit in wanted:

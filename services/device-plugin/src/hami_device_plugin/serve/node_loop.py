@@ -22,6 +22,7 @@ from hami_device_plugin.adapters.checkpoint import CheckpointError
 from hami_device_plugin.adapters.files import HostFileError, host_files_of, label_for_containers
 from hami_device_plugin.adapters.regions import cut_regions, forget_limits
 from hami_device_plugin.config.settings import Config
+from hami_device_plugin.decide.allocate.allocation import CLAIMS, CONTAINERS
 from hami_device_plugin.decide.allocate.pods import unserved
 from hami_device_plugin.decide.announcement import announcement, withdrawal
 from hami_device_plugin.serve.allocate.calls import Calls
@@ -134,14 +135,15 @@ class NodeLoop:
 
     async def keep_directories(self) -> None:
         """Delete what containers left, and cut region files that are too large, until cancelled."""
-        containers = self._vgpu / "containers"
+        folders = [self._vgpu / CONTAINERS, self._vgpu / CLAIMS]
         known = ""
         while True:
             try:
-                cut = await asyncio.to_thread(cut_regions, containers)
-                if cut:
-                    logger.warning("Region files were larger than any region, and were cut", files=cut)
-                await self._delete_removed(containers)
+                for folder in folders:
+                    cut = await asyncio.to_thread(cut_regions, folder)
+                    if cut:
+                        logger.warning("Region files were larger than any region, and were cut", files=cut)
+                    await self._delete_removed(folder)
                 known = ""
             except OSError as error:
                 if str(error) != known:
@@ -199,8 +201,8 @@ class NodeLoop:
             with host_files_of("CDI specs of Pods that are gone cannot be removed"):
                 await asyncio.to_thread(_remove, stale)
         with host_files_of("records of Pods that are gone cannot be removed"):
-            await asyncio.to_thread(records.forget, self._vgpu / "containers", self._is_of_gone_pod)
-            await asyncio.to_thread(forget_limits, self._vgpu / "containers", self._is_of_gone_pod)
+            await asyncio.to_thread(records.forget, self._vgpu / CONTAINERS, self._is_of_gone_pod)
+            await asyncio.to_thread(forget_limits, self._vgpu / CONTAINERS, self._is_of_gone_pod)
 
     def _tell_unserved(self, prepared: Collection[str]) -> None:
         """Report containers that run without the devices of their grants."""

@@ -15,6 +15,7 @@ from typing import Any
 import structlog
 
 from hami_device_plugin.adapters.checkpoint import FILE_NAME, Checkpoint
+from hami_device_plugin.adapters.dra_kube import DraKube
 from hami_device_plugin.adapters.kube import NodeKube
 from hami_device_plugin.adapters.kubelet import PodResources
 from hami_device_plugin.adapters.nvml.mock import MockLibrary
@@ -111,6 +112,7 @@ class Plugin:
             config=config,
             vendor=vendor,
             view=NodeKube(kube, config.node_name, vendor, self._follow_label),
+            dra=DraKube(kube, config.node_name),
             nvml=self._nvml,
             resources=PodResources(Path(config.pod_resources_socket), config.resource),
             checkpoint=Checkpoint(config.plugin_directory / FILE_NAME),

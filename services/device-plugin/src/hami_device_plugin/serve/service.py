@@ -3,40 +3,68 @@ Serve one Node: answer the kubelet, and keep kubelet, scheduler and host up to d
 
 Begins when probing has found how the Node works. Everything that changes while it serves is the offered devices, their
 health, and the settings that `adopt` takes.
-Neighbours: `session` starts it, `calls` answers, `health_loop` follows the devices, `kubelet_loop` and `node_loop` keep
-the kubelet and the Node up to date.
+Neighbours: `session` starts it, `replica_plugin` or `dra` is the kubelet's side, by the Node's kind, `health_loop`
+follows the devices, `node_loop` keeps the Node up to date.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
-from hami_device_plugin.adapters.kubelet import PluginServer
 from hami_device_plugin.config.settings import Config
-from hami_device_plugin.decide.health.lost_replicas import owned_devices, with_lost
+from hami_device_plugin.decide.allocate.pods import Sharing, sharing_containers
 from hami_device_plugin.decide.probe.enforcement import DRIVER
+from hami_device_plugin.decide.probe.kind import DRA, KINDS
 from hami_device_plugin.decide.probe.mode import AUTO
-from hami_device_plugin.decide.replicas.ids import Replica, replicas
-from hami_device_plugin.serve.allocate.calls import Calls, grant_policy
-from hami_device_plugin.serve.allocate.instance_resource import InstanceResource
+from hami_device_plugin.serve.allocate.calls import Calls
 from hami_device_plugin.serve.allocate.premade_directories import PremadeDirectories
 from hami_device_plugin.serve.context import Context
+from hami_device_plugin.serve.dra.driver import DraDriver
 from hami_device_plugin.serve.health.health_loop import HealthLoop
-from hami_device_plugin.serve.kubelet_loop import KubeletLoop
 from hami_device_plugin.serve.limit_loop import LimitLoop
 from hami_device_plugin.serve.node_loop import NodeLoop
 from hami_device_plugin.serve.probe.devices import NodeDevices
 from hami_device_plugin.serve.probe.driver import Driver
 from hami_device_plugin.serve.probe.findings import Findings
 from hami_device_plugin.serve.probe.link_loop import LinkLoop
+from hami_device_plugin.serve.replica_plugin import ReplicaPlugin
 from hamicommon.errors import HamiError
 from hamicommon.model import Device
+from hamicommon.pod.reading import Pod
 
 LOOK_SECONDS = 30.0
 LISTEN_SECONDS = 2.0
 """How long the first announcement waits for the kubelet, which listens right after the registration."""
+
+
+class KubeletSide(Protocol):
+    """How devices reach the kubelet on a Node of one kind."""
+
+    @property
+    def is_registering(self) -> bool:
+        """Whether the kubelet is to listen."""
+
+    async def start(self) -> None:
+        """Let the kubelet call. Raises: HamiError."""
+
+    async def stop(self) -> None:
+        """Finish the kubelet's calls, and take no more."""
+
+    def offer(self, devices: Sequence[Device], config: Config) -> None:
+        """Offer *devices* by *config*."""
+
+    def announced(self, devices: Sequence[Device]) -> tuple[Device, ...]:
+        """Return *devices* as HAMi's scheduler may use them."""
+
+    def sharing(self, pods: Iterable[Pod]) -> Iterator[Sharing]:
+        """Yield each container of *pods* that has its shares without HAMi's annotation."""
+
+    def problem(self) -> str | None:
+        """Return why the kubelet does not hand out devices; None if it does."""
+
+    def loops(self) -> Iterator[Coroutine[Any, Any, None]]:
+        """Yield what goes on while the kubelet is served; each returns once a new session is needed."""
 
 
 class Service:
@@ -64,11 +92,14 @@ class Service:
         self._links = LinkLoop(context.nvml, context.view, self._to_rate)
         self._calls = Calls(context, devices, found, self._links)
         self._node_loop = NodeLoop(context, found, self._calls, self._links)
-        socket = self._config.socket(self._config.resource)
-        self._server = PluginServer(socket, self._calls, self._replicas(), self._kubelet_changed)
-        self._kubelet_loop = KubeletLoop(
-            self._config.kubelet_socket, self._config.resource, self._server, context.metrics
+        calls, changed = self._calls, self._kubelet_changed
+        self._kubelet: KubeletSide = (
+            DraDriver(context, devices, lambda: calls.preparer, changed)
+            if self._config.node_kind == DRA
+            else ReplicaPlugin(context, devices, found, calls, changed)
         )
+        for kind in KINDS:
+            context.metrics.node_kind.labels(kind).set(kind == self._config.node_kind)
 
     async def start(self) -> None:
         """
@@ -78,7 +109,7 @@ class Service:
             HamiError: the driver is gone, or the socket cannot be created.
         """
         await self._health.look()
-        await self._server.start()
+        await self._kubelet.start()
 
     async def run(self) -> str:
         """Follow the devices until a new session is needed, and return why."""
@@ -92,7 +123,8 @@ class Service:
             HamiError: the settings require what the Node does not have.
         """
         yield self._reconcile()
-        if self._found.mode.is_identity and self._devices.mig is None:
+        is_dra = self._config.node_kind == DRA
+        if self._found.mode.is_identity and self._devices.mig is None and not is_dra:
             yield PremadeDirectories(self._context, self._calls.gets_library).run()
         yield self._node_loop.keep_library()
         yield self._node_loop.keep_directories()
@@ -101,28 +133,22 @@ class Service:
             change = self._found.search.wait_change(self._found.enforcement)
             yield self._end_after(change, "enforcement")
         if self._found.enforcement.by == DRIVER:
-            yield LimitLoop(self._context, self._calls.limits).run()
+            yield LimitLoop(self._context, self._sharing, self._calls.limits).run()
         yield self._calls.keep_namespaces()
         yield self._links.run()
         yield self._found.driver_cdi.keep(lambda: [device.id for device in self._offered], self._end)
         yield self._found.driver_cdi.check()
-        policy = grant_policy(self._config, self._devices.offered.found, self._found.driver_cdi.strategy)
-        for resource, instances in self._devices.offered.by_resource:
-            served = InstanceResource(self._context, resource, instances, policy, self._found)
-            yield self._end_after(served.run(lambda: self._view.node), "kubelet")
-        if self._config.kubelet_socket:
-            registered = self._kubelet_loop.run(
-                lambda: self._view.node, lambda: sum(one.healthy for one in self._offered)
-            )
-            yield self._end_after(registered, "kubelet")
+        for loop in self._kubelet.loops():
+            yield self._end_after(loop, "kubelet")
 
     def not_ready(self) -> str | None:
         """Return why the kubelet cannot hand out devices; None if it can."""
-        return self._kubelet_loop.problem() if self._config.kubelet_socket else None
+        return self._kubelet.problem()
 
     def status(self) -> str:
-        """Return how devices reach containers, and who limits their memory."""
-        return f"{self._found.driver_cdi.status()}\nmemory is limited by {self._found.enforcement}"
+        """Return the Node's kind, how devices reach containers, and who limits their memory."""
+        kind = f"this is a Node of kind {self._config.node_kind}"
+        return f"{kind}\n{self._found.driver_cdi.status()}\nmemory is limited by {self._found.enforcement}"
 
     def devices(self, config: Config) -> tuple[Device, ...]:
         """Return the devices to offer by *config*."""
@@ -155,11 +181,11 @@ class Service:
 
     async def stop(self) -> None:
         """Finish the kubelet's calls, and take no more."""
-        await self._server.stop()
+        await self._kubelet.stop()
 
     async def _reconcile(self) -> None:
         """Keep the Node up to date, once the kubelet listens or is late."""
-        if self._config.kubelet_socket:
+        if self._kubelet.is_registering:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._has_heard.wait(), LISTEN_SECONDS)
         await self._node_loop.reconcile(self._announced, self._health.annotations)
@@ -169,11 +195,15 @@ class Service:
         self._has_heard.set()
         self._view.to_announce.set()
 
+    def _sharing(self) -> Iterator[Sharing]:
+        """Yield each container of the Node with shares."""
+        pods = self._view.pods.values()
+        yield from sharing_containers(pods, self._config.node_name, self._context.vendor)
+        yield from self._kubelet.sharing(pods)
+
     def _announced(self) -> tuple[Device, ...]:
-        """Return the devices as the scheduler may use them: a kubelet that does not listen fails every Pod."""
-        if not self._config.kubelet_socket or self._server.open_streams > 0:
-            return self._offered
-        return tuple(replace(device, healthy=False) for device in self._offered)
+        """Return the devices as HAMi's scheduler may use them."""
+        return self._kubelet.announced(self._offered)
 
     async def _end_after(self, work: Awaitable[None], cause: str) -> None:
         """
@@ -190,25 +220,14 @@ class Service:
             await asyncio.sleep(LOOK_SECONDS)
             if self._config.allocation == AUTO and await self._found.chosen.may_change(self._context):
                 self._end("node")
-            self._server.offer(self._replicas())
+            self._kubelet.offer(self._offered, self._config)
 
     def _offer(self) -> None:
         """Offer the devices as they are now to the kubelet and in the Node's annotation."""
         self._offered = self.devices(self._config)
         self._context.metrics.show_devices(self._offered)
         self._view.to_announce.set()
-        self._server.offer(self._replicas())
-
-    def _replicas(self) -> tuple[Replica, ...]:
-        """Return the kubelet's list of the devices offered."""
-        entries = self._context.checkpoint.of(self._config.resource)
-        in_use = frozenset(replica for entry in entries for replica in entry.replicas)
-        listed = replicas(self._offered, self._config.sharing, in_use)
-        lost = {device.id for device in self._offered if not device.healthy}
-        if not lost or len(lost) == len(self._offered):
-            return listed
-        vendor = self._context.vendor
-        return with_lost(listed, lost, owned_devices(entries, self._view.pods, self._config.node_name, vendor))
+        self._kubelet.offer(self._offered, self._config)
 
     def _to_rate(self) -> list[str]:
         """Return the UUIDs of the devices whose links matter: the healthy ones, if the settings use the scores."""

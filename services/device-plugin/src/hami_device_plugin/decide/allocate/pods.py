@@ -26,6 +26,10 @@ from hamicommon.wire.pod_devices import encode_pod_devices
 LABEL_BYTES_MAX = 63
 
 
+Sharing = tuple[Pod, Container, ContainerShares]
+"""A container and its shares."""
+
+
 class AllocationError(HamiError):
     """A Pod carries no readable allocation for this Node."""
 
@@ -49,9 +53,7 @@ def granted_shares(pod: Pod, node: str, vendor: Vendor) -> dict[str, ContainerSh
     return {container.name: shares for container, shares in zip(pod.containers, granted.shares, strict=True)}
 
 
-def sharing_containers(
-    pods: Iterable[Pod], node: str, vendor: Vendor
-) -> Iterator[tuple[Pod, Container, ContainerShares]]:
+def sharing_containers(pods: Iterable[Pod], node: str, vendor: Vendor) -> Iterator[Sharing]:
     """Yield each container of *pods* that was granted shares on *node*, and no MIG instances."""
     for pod in pods:
         try:

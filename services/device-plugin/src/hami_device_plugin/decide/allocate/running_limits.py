@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from hami_device_plugin.decide.allocate.container_limits import ContainerLimits
-from hami_device_plugin.decide.allocate.pods import sharing_containers
+from hami_device_plugin.decide.allocate.pods import Sharing
 from hami_device_plugin.decide.probe.enforcement import EnforcementError
 from hamicommon.model import ContainerShares
 from hamicommon.pod.containers import ContainerState
 from hamicommon.pod.control_groups import ContainerGroup
 from hamicommon.pod.reading import Pod
-from hamicommon.vendors.description import Vendor
 
 _SLACK_BYTES = 2 << 20
 """A driver counts in whole pages of a device, and may round a limit to them."""
@@ -35,10 +34,10 @@ class RunningLimit:
 
 
 def running_limits(
-    pods: Iterable[Pod], node: str, vendor: Vendor, limits: Callable[[Pod, ContainerShares], ContainerLimits]
+    sharing: Iterable[Sharing], limits: Callable[[Pod, ContainerShares], ContainerLimits]
 ) -> Iterator[RunningLimit]:
-    """Yield what the driver was told about the containers of *pods* that run on *node*, by *limits*."""
-    for pod, container, shares in sharing_containers(pods, node, vendor):
+    """Yield what the driver was told about the containers of *sharing* that run, by *limits*."""
+    for pod, container, shares in sharing:
         if container.state is not ContainerState.RUNNING or not container.id:
             continue
         try:

@@ -17,6 +17,7 @@ import structlog
 from hami_device_plugin.adapters.nvml.mig import MigNvml
 from hami_device_plugin.decide.announcement import Announced, announcement
 from hami_device_plugin.decide.probe.enforcement import BACKENDS, LIMITERS, Enforcement, EnforcementError
+from hami_device_plugin.decide.probe.kind import DRA, PLUGIN
 from hami_device_plugin.decide.probe.mode import AUTO, IDENTITY, LOCK, Mode, cdi_problem, choose, versions
 from hami_device_plugin.serve.context import Context
 from hami_device_plugin.serve.probe.driver_cdi import DriverCdi
@@ -60,6 +61,8 @@ class Findings:
     search: EnforcementSearch
     enforcement: Enforcement
     """Who limits containers, as the search found."""
+    kind: str = PLUGIN
+    """How devices reach the kubelet."""
 
     @property
     def mode(self) -> Mode:
@@ -74,12 +77,14 @@ class Findings:
     def announced(self, devices: Sequence[Device]) -> Announced:
         """Return what the Node's annotations say of *devices*."""
         strategy = str(self.driver_cdi.strategy)
-        return Announced(tuple(devices), self.mode.is_identity, strategy, str(self.enforcement))
+        return Announced(tuple(devices), self.mode.is_identity, strategy, str(self.enforcement), self.kind)
 
 
 async def find_mode(context: Context) -> FoundMode:
     """Return the mode of the Node by its settings, its versions and what works there."""
-    allocation, node = context.config.allocation, context.view.node
+    node = context.view.node
+    # Claims need CDI, and no word of the kubelet about replicas.
+    allocation = IDENTITY if context.config.node_kind == DRA else context.config.allocation
     problem, lacked = None, None
     if allocation in (AUTO, LOCK):
         node = await context.view.wait_node(lambda node: bool(versions(node)))
@@ -128,7 +133,7 @@ async def probe(context: Context, devices: Sequence[Device]) -> Findings:
         StrategyError: the configured strategy does not work here.
         EnforcementError: the driver must limit memory, and cannot. The scheduler is told that no device can be used.
     """
-    uuids = [device.id for device in devices]
+    uuids, kind = [device.id for device in devices], context.config.node_kind
     chosen = await find_mode(context)
     capabilities = MigNvml(context.nvml).capabilities
     driver_cdi = DriverCdi(context.config, context.view, context.metrics, capabilities)
@@ -137,11 +142,11 @@ async def probe(context: Context, devices: Sequence[Device]) -> Findings:
     try:
         enforcement = await search.find()
     except EnforcementError as error:
-        found = Findings(chosen, driver_cdi, search, Enforcement("none", str(error)))
+        found = Findings(chosen, driver_cdi, search, Enforcement("none", str(error)), kind)
         await _withdraw(context, found.announced([replace(device, healthy=False) for device in devices]), str(error))
         raise
     _show(context, enforcement)
-    return Findings(chosen, driver_cdi, search, enforcement)
+    return Findings(chosen, driver_cdi, search, enforcement, kind)
 
 
 def _show(context: Context, found: Enforcement) -> None:

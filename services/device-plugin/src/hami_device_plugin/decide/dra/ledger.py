@@ -1,0 +1,63 @@
+"""
+Decide whether the Node's devices have what a claim was given: the last line behind kube-scheduler's allocator.
+
+Two schedulers, or one that restarts, may give a device twice. The claim that comes later is refused then.
+Neighbours: `allocate.capacity` does the same for Pods with HAMi's annotation, whose grants count here too.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from hami_device_plugin.decide.allocate.capacity import CapacityError
+from hami_device_plugin.decide.dra.grant import ClaimGrant
+from hamicommon.model import Device
+from hamicommon.pod.amounts import NOTHING, Amounts
+
+
+def check_ledger(
+    grant: ClaimGrant,
+    others: Iterable[ClaimGrant],
+    of_pods: Mapping[str, Amounts],
+    devices: Mapping[str, Device],
+) -> None:
+    """
+    Check that *devices*, by UUID, have *grant* beside the *others* and what Pods hold by their annotations.
+
+    Raises:
+        CapacityError: one does not; the message names it, the claim and who was first.
+    """
+    before = [other for other in others if other.uid != grant.uid]
+    for uuid, wanted in claimed(grant).items():
+        holders = [(str(other), claimed(other)[uuid]) for other in before if uuid in claimed(other)]
+        if uuid in of_pods:
+            holders.append(("Pods with HAMi's annotation", of_pods[uuid]))
+        taken = NOTHING
+        for _, amounts in holders:
+            taken = taken.plus(amounts)
+        problem = _problem(devices.get(uuid), wanted, taken)
+        if problem is not None:
+            names = ", ".join(name for name, _ in holders) or "nobody"
+            raise CapacityError(
+                f"{grant} is not prepared: device {uuid} {problem}, by {names}. It was allocated more than there is: "
+                "delete its Pod, so that it is allocated again"
+            )
+
+
+def claimed(grant: ClaimGrant) -> Mapping[str, Amounts]:
+    """Return what *grant* takes of each device, by UUID."""
+    found: dict[str, Amounts] = {}
+    for result in grant.results:
+        found[result.share.uuid] = found.get(result.share.uuid, NOTHING).plus(result.amounts)
+    return found
+
+
+def _problem(device: Device | None, wanted: Amounts, taken: Amounts) -> str | None:
+    if device is None:
+        return "is not one of this Node"
+    for has, needed, used, what in (
+        (device.memory_mib, wanted.memory_mib, taken.memory_mib, "MiB of memory"),
+        (device.core_percent, wanted.core_percent, taken.core_percent, "% of compute"),
+        (device.count, wanted.replicas, taken.replicas, "shares"),
+    ):
+        if needed + used > has:
+            return f"has {has} {what}, the claim has {needed}, and {used} are taken"
+    return None

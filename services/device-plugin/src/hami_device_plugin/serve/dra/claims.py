@@ -1,0 +1,223 @@
+"""
+Prepare and unprepare ResourceClaims when the kubelet asks.
+
+Prepare reads the claim, decides, writes a record, and then what the record's shares need on the host. Unprepare takes
+these away in the reverse order. So whatever exists on the host has a record, and both may be killed at any step and
+repeated: the kubelet repeats Prepare after its own restart, too, while containers run.
+Neighbours: `decide.dra` decides, `allocate.preparation` writes for a grant, `claim_records` remembers it.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import structlog
+
+from hami_device_plugin.adapters import cdi_files
+from hami_device_plugin.adapters.claim_records import ClaimRecords
+from hami_device_plugin.adapters.dra import ClaimName
+from hami_device_plugin.adapters.files import host_files_of
+from hami_device_plugin.adapters.regions import forget_requests
+from hami_device_plugin.decide.allocate.allocation import CLAIMS, Container
+from hami_device_plugin.decide.allocate.capacity import CapacityError, pod_use
+from hami_device_plugin.decide.dra.grant import ClaimError, ClaimGrant, claim_grant
+from hami_device_plugin.decide.dra.ledger import check_ledger
+from hami_device_plugin.decide.dra.users import Requests, check_users
+from hami_device_plugin.serve.allocate.last_line import EVENT
+from hami_device_plugin.serve.allocate.preparation import Prepared, Preparer, Recipient
+from hami_device_plugin.serve.context import Context
+from hamicommon.dra.claims import Claim, decode_claim
+from hamicommon.errors import HamiError
+from hamicommon.model import Device
+from hamicommon.pod.amounts import NOTHING, Amounts
+from hamicommon.pod.reading import Pod
+
+NOTICE_SECONDS = 0.005
+"""How long a runtime gets to notice new specs before the kubelet is answered, as in `identity`."""
+
+logger = structlog.get_logger()
+
+
+class Offered(NamedTuple):
+    """What the Node offers now."""
+
+    by_name: Mapping[str, Device]
+    """By the name in the slice."""
+
+    @property
+    def by_uuid(self) -> Mapping[str, Device]:
+        """The devices by UUID."""
+        return {device.id: device for device in self.by_name.values()}
+
+
+class Claims:
+    """The claims of one session."""
+
+    def __init__(
+        self,
+        context: Context,
+        records: ClaimRecords,
+        preparer: Callable[[], Preparer],
+        offered: Callable[[], Offered],
+    ) -> None:
+        """Prepare by what *preparer* and *offered* return at each call, and remember it in *records*."""
+        self._context = context
+        self._view = context.view
+        self._kube = context.dra
+        self._records = records
+        self._preparer = preparer
+        self._offered = offered
+        self._one_at_a_time = asyncio.Lock()
+        """Held while a claim is written or removed."""
+
+    async def prepare(self, names: Sequence[ClaimName]) -> Mapping[str, ClaimGrant | str]:
+        """Prepare each claim of a Pod; return its grant, or why it is not prepared, by UID."""
+        read = await asyncio.gather(*(self._read(name) for name in names))
+        requests = await self._requests([claim for claim in read if isinstance(claim, Claim)])
+        answers: dict[str, ClaimGrant | str] = {}
+        for name, claim in zip(names, read, strict=True):
+            if isinstance(claim, str):
+                answers[name.uid] = claim
+                continue
+            try:
+                answers[name.uid] = await self._prepare(claim, requests)
+                self._count("prepare", "ok")
+                logger.info("Claim prepared", claim=str(claim), uid=claim.uid)
+            except HamiError as error:
+                answers[name.uid] = str(error)
+        for name in names:
+            answer = answers[name.uid]
+            if isinstance(answer, str):
+                self._count("prepare", "error")
+                logger.warning("Claim not prepared", claim=f"{name.namespace}/{name.name}", error=answer)
+        return answers
+
+    async def unprepare(self, names: Sequence[ClaimName]) -> Mapping[str, str]:
+        """Take back what was prepared for each claim; return the error of each, by UID, empty if it is done."""
+        return {name.uid: await self._unprepare(name) for name in names}
+
+    async def _unprepare(self, name: ClaimName) -> str:
+        shown = f"ResourceClaim {name.namespace}/{name.name}"
+        try:
+            async with self._one_at_a_time:
+                await asyncio.to_thread(self._remove, shown, name.uid)
+        except HamiError as error:
+            self._count("unprepare", "error")
+            logger.warning("Claim not unprepared", claim=shown, error=str(error))
+            return str(error)
+        self._count("unprepare", "ok")
+        logger.info("Claim unprepared", claim=shown, uid=name.uid)
+        return ""
+
+    async def _read(self, name: ClaimName) -> Claim | str:
+        """Return the claim as the API server has it, or why it cannot be prepared."""
+        shown = f"ResourceClaim {name.namespace}/{name.name}"
+        try:
+            item = await self._kube.claim(name.namespace, name.name)
+            if item is None:
+                return f"{shown} does not exist"
+            claim = decode_claim(item)
+        except HamiError as error:
+            return f"{shown} cannot be read: {error}"
+        if claim.uid != name.uid:
+            return f"{shown} has UID {claim.uid}, and the kubelet prepares the one with UID {name.uid}, which is gone"
+        return claim
+
+    async def _requests(self, claims: Sequence[Claim]) -> Requests:
+        """Return the requests of *claims*, and of those that were prepared before."""
+        recorded = await asyncio.to_thread(self._records.read)
+        known = {(grant.namespace, grant.name): grant.requests for grant in recorded.values()}
+        return known | {(claim.namespace, claim.name): claim.requests for claim in claims}
+
+    async def _prepare(self, claim: Claim, requests: Requests) -> ClaimGrant:
+        """
+        Prepare *claim*, and return its grant.
+
+        Raises:
+            HamiError: it cannot be prepared now; the message names it, and what would be right.
+        """
+        grant = claim_grant(claim, self._context.config.node_name, self._offered().by_name)
+        pods = await self._pods(claim)
+        check_users(pods, claim.name, requests)
+        try:
+            prepared = [await self._decided(grant, request, pods) for request in grant.requests]
+            async with self._one_at_a_time:
+                changed = await asyncio.to_thread(self._write, grant, prepared)
+        except CapacityError as error:
+            self._context.metrics.starts_refused.inc()
+            for pod in pods:
+                self._view.report_pod(pod, EVENT, str(error))
+            raise
+        if changed:
+            await asyncio.sleep(NOTICE_SECONDS)
+        return grant
+
+    async def _pods(self, claim: Claim) -> Sequence[Pod]:
+        """
+        Return the Pods that may use *claim*; the kubelet may see one a moment before the watch shows it.
+
+        Raises:
+            ClaimError: there is none.
+        """
+        unseen = [uid for uid in claim.pod_uids if uid not in self._view.pods]
+        await asyncio.gather(*(self._view.wait_seen(uid) for uid in unseen))
+        found = [self._view.pods[uid] for uid in claim.pod_uids if uid in self._view.pods]
+        if not found:
+            raise ClaimError(
+                f"ResourceClaim {claim}: none of the {len(claim.pod_uids)} Pods in status.reservedFor is known on Node "
+                f"{self._context.config.node_name}; kube-scheduler reserves it for the Pod that it binds here"
+            )
+        return found
+
+    async def _decided(self, grant: ClaimGrant, request: str, pods: Sequence[Pod]) -> Prepared:
+        """Return what the containers of *pods* that use *request* get."""
+        recipient = Recipient(
+            Container(grant.uid, request, is_request=True),
+            f"{grant}, request {request}",
+            grant.cdi_devices(request),
+            annotations={key: value for pod in pods for key, value in pod.annotations.items()},
+            has_host_users=all(pod.has_host_users for pod in pods),
+        )
+        try:
+            return await self._preparer().decide(recipient, grant.shares(request))
+        except HamiError as error:
+            raise ClaimError(f"{recipient.shown}: {error}") from error
+
+    def _write(self, grant: ClaimGrant, prepared: Sequence[Prepared]) -> bool:
+        """Record *grant*, and write what it needs, its specs last; return whether a spec changed."""
+        preparer, offered = self._preparer(), self._offered().by_uuid
+        with host_files_of(f"{grant} cannot be prepared"), self._records.held():
+            known = self._records.read()
+            before = known.get(grant.uid)
+            if before is not None and not before.is_same(grant):
+                self._take_away(grant.uid)
+            if before is None or not before.is_same(grant):
+                check_ledger(grant, known.values(), self._of_pods(), offered)
+                self._records.write(grant)
+            changes = [preparer.write(each) for each in prepared]
+        return any(changes)
+
+    def _remove(self, shown: str, uid: str) -> None:
+        with host_files_of(f"{shown} cannot be unprepared"), self._records.held():
+            self._take_away(uid)
+
+    def _take_away(self, uid: str) -> None:
+        """Remove everything of the claim *uid*, its record last."""
+        for path in cdi_files.claim_specs(Path(self._context.config.cdi_root), uid):
+            path.unlink(missing_ok=True)
+        forget_requests(self._context.config.vgpu_directory / CLAIMS, uid)
+        self._records.remove(uid)
+
+    def _of_pods(self) -> Mapping[str, Amounts]:
+        """Return what Pods hold by HAMi's annotation, by UUID: they run on while their Node is moved to DRA."""
+        found: dict[str, Amounts] = {}
+        for pod in list(self._view.pods.values()):
+            if pod.has_ended:
+                continue
+            for uuid, amounts in pod_use(pod, self._context.config.node_name, self._context.vendor).amounts.items():
+                found[uuid] = found.get(uuid, NOTHING).plus(amounts)
+        return found
+
+    def _count(self, call: str, result: str) -> None:
+        self._context.metrics.claims.labels(call, result).inc()

@@ -1,0 +1,117 @@
+"""
+The kubelet's side of a Node with dynamic resource allocation: the driver's sockets, the slice, the devices' health.
+
+Neighbours: `adapters.dra` serves the sockets, `service` starts this in the place of a device plugin.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hami_device_plugin.adapters.claim_records import ClaimRecords
+from hami_device_plugin.adapters.dra import DeviceState, DraServer
+from hami_device_plugin.adapters.nvml.descriptions import describe
+from hami_device_plugin.config.settings import Config
+from hami_device_plugin.decide.allocate.pods import Sharing
+from hami_device_plugin.decide.dra.offer import offered_devices
+from hami_device_plugin.decide.dra.users import sharing_by_claims
+from hami_device_plugin.serve.allocate.preparation import Preparer
+from hami_device_plugin.serve.context import Context
+from hami_device_plugin.serve.dra.claims import Claims, Offered
+from hami_device_plugin.serve.dra.slices import Slices
+from hami_device_plugin.serve.probe.devices import NodeDevices
+from hamicommon.dra.slices import Description, OfferedDevice
+from hamicommon.model import Device
+from hamicommon.pod.reading import Pod
+
+POLL_SECONDS = 0.5
+RECORDS = "claims"
+
+
+class DraDriver:
+    """One session's driver."""
+
+    def __init__(
+        self, context: Context, devices: NodeDevices, preparer: Callable[[], Preparer], changed: Callable[[], None]
+    ) -> None:
+        """Serve *devices*; *changed* is called when the kubelet has registered the driver."""
+        self._context = context
+        self._found = devices
+        self._changed = changed
+        self._devices: Sequence[Device] = devices.by(context.config, context.conditions)
+        self._descriptions: Mapping[str, Description] = {}
+        config = context.config
+        self._server = DraServer(Path(config.kubelet_root), config.pod_uid, self, self._registered)
+        self._records = ClaimRecords(self._server.directory / RECORDS)
+        self._claims = Claims(context, self._records, preparer, self._offered)
+        self._slices = Slices(context, self._slice_devices, self._server.is_youngest)
+        self.prepare, self.unprepare = self._claims.prepare, self._claims.unprepare
+
+    @property
+    def is_registering(self) -> bool:
+        """Whether the kubelet is to call."""
+        return True
+
+    async def start(self) -> None:
+        """
+        Read what the devices are, and let the kubelet find the driver.
+
+        Raises:
+            HamiError: the driver is gone, or a socket cannot be created.
+        """
+        self._descriptions = await describe(self._context.nvml, self._found.offered.found)
+        await self._server.start()
+
+    async def stop(self) -> None:
+        """Finish the kubelet's calls, and take no more. The slice stays, as containers do: the next process has it."""
+        await self._server.stop()
+
+    def offer(self, devices: Sequence[Device], config: Config) -> None:
+        """Offer *devices* in the slice, and tell the kubelet of their health."""
+        self._devices = devices
+        self._slices.wake()
+        self._server.tell_health()
+
+    def announced(self, devices: Sequence[Device]) -> tuple[Device, ...]:
+        """Return *devices* as HAMi's scheduler may use them: it grants nothing here, and still explains what runs."""
+        return tuple(replace(device, healthy=False) for device in devices)
+
+    def sharing(self, pods: Iterable[Pod]) -> Iterator[Sharing]:
+        """Yield each container of *pods* that uses a prepared claim."""
+        return sharing_by_claims(pods, self._records.read().values())
+
+    def problem(self) -> str | None:
+        """Return why the kubelet does not call this driver; None if it does."""
+        if self._server.is_registered:
+            return None
+        return self._server.problem or "the kubelet has not registered the DRA driver"
+
+    def loops(self) -> Iterator[Coroutine[Any, Any, None]]:
+        """Yield what goes on while the kubelet is served; the last returns once a socket was removed."""
+        yield self._context.dra.reflector.run()
+        yield self._slices.run()
+        yield self._wait_removed()
+
+    def states(self) -> Sequence[DeviceState]:
+        """Return the health of every device in the slice."""
+        pool = self._context.config.node_name
+        return [DeviceState(pool, one.name, ", ".join(one.faults)) for one in self._slice_devices()]
+
+    async def _wait_removed(self) -> None:
+        """Return once somebody has removed or replaced a socket."""
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
+            if not self._server.is_in_place():
+                return
+
+    def _registered(self) -> None:
+        self._slices.wake()
+        self._changed()
+
+    def _slice_devices(self) -> tuple[OfferedDevice, ...]:
+        return offered_devices(self._devices, self._descriptions, self._context.conditions)
+
+    def _offered(self) -> Offered:
+        return Offered({one.name: one.device for one in self._slice_devices()})

@@ -1,0 +1,107 @@
+"""
+A plugin killed at any step of Prepare or Unprepare: the kubelet's next attempt succeeds, and nothing is left behind.
+"""
+
+import json
+import multiprocessing
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from device_plugin_dra_crash import (
+    DIRECTORY,
+    PREPARE_STEPS,
+    REGION,
+    SPEC,
+    UNPREPARE_STEPS,
+    prepare,
+    prepare_until,
+    unprepare,
+    unprepare_until,
+)
+
+from hami_device_plugin.adapters.cdi_files import remove_unfinished
+from hami_device_plugin.decide.allocate.cdi.spec import KIND
+from hamicommon.runtime.host.removal import delete_some
+from hamicommon.wire.limits_file import decode_limits_file
+
+
+def killed(function: Callable[[Path, str], None], host: Path, step: str) -> None:
+    """Run *function* in a process, which must be killed before *step*."""
+    process = multiprocessing.get_context("spawn").Process(target=function, args=(host, step))
+    process.start()
+    process.join()
+    assert -signal.SIGKILL == process.exitcode
+    assert all(json.loads(path.read_bytes())["kind"] == KIND for path in (host / "cdi").glob("[!.]*.json"))
+    has_grant = any((host / "cdi").glob("[!.]*.json")) or (host / DIRECTORY).exists()
+    assert not has_grant or list((host / "records").glob("[!.]*.json")), "the ledger does not count what exists"
+
+
+def assert_prepared(host: Path) -> None:
+    """Assert that the claim has all that it needs, and nothing else exists."""
+    assert [host / "cdi" / SPEC] == list((host / "cdi").iterdir())
+    [device] = json.loads((host / "cdi" / SPEC).read_bytes())["devices"]
+    assert "CUDA_DEVICE_MEMORY_LIMIT_0=700m" in device["containerEdits"]["env"]
+    assert [REGION, "limits"] == sorted(path.name for path in (host / DIRECTORY).iterdir())
+    assert 0o666 == (host / DIRECTORY / REGION).stat().st_mode & 0o777
+    limits = decode_limits_file((host / DIRECTORY / "limits").read_bytes())
+    assert [700 << 20] == [one.memory_bytes for one in limits.devices.values()]
+    assert ["claim-c.json", "lock"] == sorted(path.name for path in (host / "records").iterdir())
+
+
+def assert_gone(host: Path) -> None:
+    """Assert that nothing of the claim exists."""
+    while delete_some(host / "hook/vgpu/claims", 100):
+        pass
+    assert [] == list((host / "cdi").glob("*"))
+    assert [] == list((host / "hook/vgpu/claims").glob("*"))
+    assert ["lock"] == [path.name for path in (host / "records").iterdir()]
+
+
+@pytest.mark.parametrize("step", PREPARE_STEPS)
+def test_claim_is_prepared_by_the_next_process_after_a_kill(step: str, host: Path) -> None:
+    """The files are the same in the end, and Unprepare leaves nothing of either attempt."""
+    killed(prepare_until, host, step)
+
+    remove_unfinished(host / "cdi")
+    prepare(host)
+
+    assert_prepared(host)
+    unprepare(host)
+    assert_gone(host)
+
+
+@pytest.mark.parametrize("step", PREPARE_STEPS)
+def test_claim_that_was_prepared_in_part_is_unprepared(step: str, host: Path) -> None:
+    """Its Pod may be deleted before the kubelet tries again."""
+    killed(prepare_until, host, step)
+
+    remove_unfinished(host / "cdi")
+    unprepare(host)
+
+    assert [] == list((host / "cdi").glob("*"))
+    assert [] == list((host / "records").glob("[!.]*.json"))
+    assert not (host / DIRECTORY).exists()
+
+
+@pytest.mark.parametrize("step", UNPREPARE_STEPS)
+def test_claim_is_unprepared_by_the_next_process_after_a_kill(step: str, host: Path) -> None:
+    """The record goes last, so the ledger counts the share until it is gone."""
+    prepare(host)
+    killed(unprepare_until, host, step)
+
+    unprepare(host)
+
+    assert_gone(host)
+
+
+@pytest.mark.parametrize("step", UNPREPARE_STEPS)
+def test_claim_that_was_unprepared_in_part_can_be_prepared_again(step: str, host: Path) -> None:
+    """A new Pod may use it before the kubelet repeats Unprepare."""
+    prepare(host)
+    killed(unprepare_until, host, step)
+
+    prepare(host)
+
+    assert_prepared(host)
