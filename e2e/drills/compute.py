@@ -18,8 +18,8 @@ from testbed.hardware import FakeNode
 SHARE_PERCENT = 25
 TOLERANCE_POINTS = 2
 """By how much a program may pass its share."""
-LEAST_PART = 0.9
-"""Of its share that a program gets at least. The device's changes from one process to another cost some."""
+LEAST_PART = 0.75
+"""Of its share that a program gets at least. On a busy machine it misses some of its turns."""
 MEMORY_MIB = 16384
 _INSTANCE = "MIG-4d2d6a3e-0000-4000-8000-000000000001"
 _RESULT = re.compile(r"^(\d+): (\d+)$", re.MULTILINE)
