@@ -208,22 +208,11 @@ async def test_program_with_an_empty_environment_is_a_client(node: MpsNode, api:
     """As a tenant, in a mount namespace like its container's."""
     async with node.plugin(api, kubelet) as plugin:
         edits = await started(plugin, api, kubelet, 20, **TENANT)
-        folder = f"{node.root}{pipes(edits)['/tmp/nvidia-mps']}"
-        inside = f'mkdir -p /tmp/nvidia-mps && mount --bind {folder} /tmp/nvidia-mps && exec "$@"'
-        command = ["unshare", "--mount", "sh", "-c", inside, "sh", sys.executable, "-c", CLIENT]
-        driver = {"LD_LIBRARY_PATH": str(FAKE_DRIVER), "FAKE_DRIVER_DIR": str(node.host / "hardware")}
-        variables = {"PATH": os.environ["PATH"], **driver}
-        client = await asyncio.create_subprocess_exec(*command, env=variables, stdout=asyncio.subprocess.PIPE)
-        assert client.stdout is not None
-        try:
-            assert b"0 0\n" == await client.stdout.readline()
+        async with a_client(node, edits):
             metrics = ""
             while 'hami_device_plugin_mps_clients{container="main",namespace="default",pod="p"} 1.0' not in metrics:
                 await asyncio.sleep(0.2)
                 _, metrics = await plugin.get("/metrics")
-        finally:
-            client.send_signal(signal.SIGKILL)
-            await client.wait()
 
 
 async def test_where_mps_is_required_a_program_that_leaves_its_namespace_has_no_device(
@@ -240,6 +229,52 @@ async def test_where_mps_is_required_a_program_that_leaves_its_namespace_has_no_
         await kubelet.pre_start(f"{T4}-1")
         assert {} == pipes(plugin.specs()[answer.cdi_devices[0].name])
         assert "0 0" == await at_a_stranger(node)
+
+
+@asynccontextmanager
+async def a_client(node: MpsNode, edits: Mapping[str, Any]) -> AsyncIterator[None]:
+    """Run an idle program as a tenant, in a mount namespace like its container's."""
+    folder = f"{node.root}{pipes(edits)['/tmp/nvidia-mps']}"
+    inside = f'mkdir -p /tmp/nvidia-mps && mount --bind {folder} /tmp/nvidia-mps && exec "$@"'
+    command = ["unshare", "--mount", "sh", "-c", inside, "sh", sys.executable, "-c", CLIENT]
+    driver = {"LD_LIBRARY_PATH": str(FAKE_DRIVER), "FAKE_DRIVER_DIR": str(node.host / "hardware")}
+    variables = {"PATH": os.environ["PATH"], **driver}
+    client = await asyncio.create_subprocess_exec(*command, env=variables, stdout=asyncio.subprocess.PIPE)
+    assert client.stdout is not None
+    try:
+        assert b"0 0\n" == await client.stdout.readline()
+        yield
+    finally:
+        client.send_signal(signal.SIGKILL)
+        await client.wait()
+
+
+async def test_where_mps_is_required_a_device_that_is_held_is_not_given_away_until_it_is_free(
+    node: MpsNode, api: ApiServer, kubelet: Kubelet
+) -> None:
+    """The client of a server that has ended holds it. The plugin serves, and takes the device when it is free."""
+    async with node.plugin(api, kubelet, "mps-required") as plugin:
+        edits = await started(plugin, api, kubelet, 20, **TENANT)
+        async with a_client(node, edits):
+            await plugin.kill()
+            node.kill_daemon()
+            async with node.plugin(api, kubelet, "mps-required") as again:
+                await again.readiness(200)
+                with pytest.raises(Exception, match=f"device {T4} is not MPS's, CUDA error {UNAVAILABLE}"):
+                    await started(again, api, kubelet, 30, "q", **TENANT)
+
+
+async def test_where_mps_is_required_strangers_are_kept_away_again_after_the_daemon_was_killed(
+    node: MpsNode, api: ApiServer, kubelet: Kubelet
+) -> None:
+    """A new server takes each device as soon as the programs have ended that held it."""
+    async with node.plugin(api, kubelet, "mps-required") as plugin:
+        edits = await started(plugin, api, kubelet, 20, **TENANT)
+        async with a_client(node, edits):
+            node.kill_daemon()
+            await plugin.until(lambda: "Namespaces of MPS cannot be kept" in plugin.events())
+        await started(plugin, api, kubelet, 30, "q", **TENANT)
+        assert f"0 {UNAVAILABLE}" == await at_a_stranger(node)
 
 
 async def at_a_stranger(node: MpsNode) -> str:

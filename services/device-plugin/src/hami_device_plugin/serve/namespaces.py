@@ -7,7 +7,7 @@ Neighbours: `decide.allocate.namespaces` says who has which namespace, `adapters
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import structlog
 
@@ -39,13 +39,15 @@ class Namespaces:
         self._control = MpsControl(server, context.config.cgroup_root)
         self._one_at_a_time = asyncio.Lock()
         self._problem = ""
+        self._held: Mapping[str, str] | None = None
+        """The CUDA error for each device that other programs hold; None if the server has not tried to take them."""
 
     async def prepare(self, pod_uid: str, container: str, uuids: Sequence[str], percent: int | None) -> str:
         """
         Return the namespace of *container*, which serves *percent*; an empty name without *percent*.
 
         Raises:
-            MpsControlError: it cannot be made, so the container would have no limit.
+            MpsControlError: it cannot be made, or another program holds a device, so the container would have no limit.
             NvmlError: the devices cannot be closed to other programs.
         """
         if self._server.is_required:
@@ -54,8 +56,24 @@ class Namespaces:
             return ""
         name = namespace_name(pod_uid, container)
         async with self._one_at_a_time:
-            await self._control.keep(name, percent, (await self._there()).get(name))
+            there = await self._there()
+            await self._occupy(uuids)
+            self._check_held(uuids)
+            await self._control.keep(name, percent, there.get(name))
         return name
+
+    async def _occupy(self, uuids: Iterable[str]) -> None:
+        """Have the server take the devices *uuids*, where it must and has not, so that strangers are kept away."""
+        if self._server.is_required and (self._held is None or not self._held.keys().isdisjoint(uuids)):
+            self._held = await self._control.occupy()
+
+    def _check_held(self, uuids: Iterable[str]) -> None:
+        for uuid in uuids:
+            if self._held and uuid in self._held:
+                raise MpsControlError(
+                    f"device {uuid} is not MPS's, CUDA error {self._held[uuid]}: a program holds it that is no client, "
+                    "or was one of a server that ended: end its Pod"
+                )
 
     async def run(self, percent: Percent) -> None:
         """Compare the daemon with the containers of the Node, by their *percent*, now and every 5 s."""
@@ -73,6 +91,7 @@ class Namespaces:
 
     async def _look(self, percent: Percent) -> None:
         wanted, there = self._wanted(percent), await self._there()
+        await self._occupy(self._held or ())
         for name in there:
             if is_ours(name) and name not in wanted:
                 await self._control.delete(name)
@@ -81,12 +100,14 @@ class Namespaces:
                 await self._control.keep(name, part, there.get(name))
                 self._report(pod, container, part)
         await self._show(wanted)
+        self._check_held(self._held or ())
 
     async def _there(self) -> Mapping[str, int]:
         """Return the percentage of each namespace. A daemon that does not answer is started first."""
         try:
             return await self._control.namespaces()
         except MpsControlError:
+            self._held = None
             await self._control.start()
             self._context.metrics.mps_restarts.inc()
             return await self._control.namespaces()

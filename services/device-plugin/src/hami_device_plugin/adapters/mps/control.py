@@ -61,14 +61,12 @@ class MpsControl:
         """Return whether clients reach *namespace*: one that finds no server runs without a limit."""
         return not connection_problem(f"{self._server.folder_here}/{self._server.name}/{namespace}/control")
 
-    async def start(self, *, occupies: bool = False) -> None:
+    async def start(self) -> None:
         """
         Start the daemon and its server, unless they run.
 
-        A new server gets every GPU, where others shall be kept away; with *occupies* one that runs does, too.
-
         Raises:
-            MpsControlError: it cannot be started, or a GPU is not the server's.
+            MpsControlError: it cannot be started.
         """
         if not await asyncio.to_thread(self.is_running):
             folder = Path(self._server.folder_here)
@@ -79,11 +77,8 @@ class MpsControl:
                 raise MpsControlError(f"{error.filename}: {error.strerror}") from error
             await self._run("-d", "-p", PROTOCOL, "-m", group=group)
             await self._until_running()
-        is_new = self._server.name not in {row[0] for row in await self._rows("server", "list")}
-        if is_new:
+        if self._server.name not in {row[0] for row in await self._rows("server", "list")}:
             await self._run("server", "create", self._server.name)
-        if self._server.is_required and (is_new or occupies):
-            await self._occupy()
 
     async def _until_running(self) -> None:
         for _ in range(round(START_SECONDS / POLL_SECONDS)):
@@ -93,10 +88,17 @@ class MpsControl:
         logs = f"{self._server.folder}{_LOGS}"
         raise MpsControlError(f"{PROGRAM} was started and does not answer; its log is in {logs}")
 
-    async def _occupy(self) -> None:
+    async def occupy(self) -> Mapping[str, str]:
+        """
+        Have the server take every GPU. Return the CUDA error for each that it cannot take, by UUID.
+
+        Raises:
+            MpsControlError: there is no client of MPS.
+        """
         program = [sys.executable, "-I", "-S", str(Path(occupy.__file__)), self._libcuda()]
         pipes = f"{self._server.folder_here}/{self._server.name}"
-        await self._output("a first client of MPS", program, pipes, os.environ)
+        output = await self._output("a first client of MPS", program, pipes, os.environ)
+        return dict(line.split() for line in output.splitlines() if line.startswith("GPU-"))
 
     def _libcuda(self) -> str:
         """Return the path of libcuda beside NVML in the driver's root; its name where the linker knows it."""

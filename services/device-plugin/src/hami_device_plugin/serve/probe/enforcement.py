@@ -153,7 +153,7 @@ class EnforcementSearch:
         control = MpsControl(mps, self.config.cgroup_root)
         if not control.is_installed:
             return f"the driver's root {mps.root} has no {PROGRAM}"
-        await control.start(occupies=True)
+        await control.start()
         return None
 
     async def _backend(self) -> str:
