@@ -2,29 +2,35 @@
 A plugin killed at any step of Prepare or Unprepare: the kubelet's next attempt succeeds, and nothing is left behind.
 """
 
+import asyncio
 import json
 import multiprocessing
 import signal
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
 from device_plugin_dra_crash import (
     DIRECTORY,
+    NAME,
     PREPARE_STEPS,
     REGION,
     SPEC,
     UNPREPARE_STEPS,
     prepare,
     prepare_until,
+    the_claims,
     unprepare,
     unprepare_until,
 )
 
 from hami_device_plugin.adapters.cdi_files import remove_unfinished
 from hami_device_plugin.decide.allocate.cdi.spec import KIND
+from hami_device_plugin.serve.dra import claims as claims_module
 from hamicommon.runtime.host.removal import delete_some
 from hamicommon.wire.limits_file import decode_limits_file
+from testbed.waiting import eventually
 
 
 def killed(function: Callable[[Path, str], None], host: Path, step: str) -> None:
@@ -105,3 +111,29 @@ def test_claim_that_was_unprepared_in_part_can_be_prepared_again(step: str, host
     prepare(host)
 
     assert_prepared(host)
+
+
+def _has_no_record(host: Path) -> Callable[[], Awaitable[bool]]:
+    async def holds() -> bool:
+        return not any((host / "records").glob("[!.]*.json"))
+
+    return holds
+
+
+async def test_record_of_a_claim_that_is_gone_is_removed_at_the_second_look(
+    host: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kubelet without its checkpoint never asks, and the claim would hold its share for ever."""
+    monkeypatch.setattr(claims_module, "FORGET_SECONDS", 0.05)
+    claims = the_claims(host)
+    await claims.prepare([NAME])
+    kube = claims._kube
+    looking = asyncio.create_task(claims.forget_gone())
+    await asyncio.sleep(0.3)
+    assert_prepared(host)
+
+    monkeypatch.setattr(kube, "claim", AsyncMock(return_value=None))
+    await eventually(_has_no_record(host), "the record is gone", 30)
+    looking.cancel()
+
+    assert_gone(host)

@@ -48,17 +48,22 @@ class DraKube:
         Write the slice *item*: replace the one that it names, else create it. Keep what the server returns.
 
         Raises:
-            Conflict: it has changed since it was read.
+            Conflict: it has changed since it was read, and was read again.
+            NotFound: it is gone.
             KubeError: it cannot be written.
         """
         name = item["metadata"].get("name")
         if name is None:
             self._see(await self._kube.create(_SLICES, item))
             return
+        path = f"{_SLICES}/{name}"
         try:
-            self._see(await self._kube.replace(f"{_SLICES}/{name}", item))
-        except (Conflict, NotFound):
+            self._see(await self._kube.replace(path, item))
+        except NotFound:
             self.slices.pop(name, None)
+            raise
+        except Conflict:
+            self._see(await self._kube.get(path))
             raise
 
     async def delete(self, name: str) -> None:

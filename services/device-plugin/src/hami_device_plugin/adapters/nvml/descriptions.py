@@ -53,10 +53,10 @@ _ARCHITECTURES = {
 
 async def describe(nvml: Nvml, found: Iterable[FoundDevice], sys_root: Path = Path("/sys")) -> dict[str, Description]:
     """
-    Return what each of the devices *found* is, by UUID.
+    Return what each of the devices *found* is, by UUID; of one that does not answer now, what was found before.
 
     Raises:
-        NvmlError: a device does not answer.
+        NvmlError: the driver is gone, or silent.
     """
     return await nvml.call(_describe, tuple(found), sys_root, seconds=OPEN_SECONDS)
 
@@ -64,7 +64,14 @@ async def describe(nvml: Nvml, found: Iterable[FoundDevice], sys_root: Path = Pa
 def _describe(found: tuple[FoundDevice, ...], sys_root: Path) -> dict[str, Description]:
     driver = text(pynvml.nvmlSystemGetDriverVersion())
     cuda = optional(lambda: _cuda_version(int(pynvml.nvmlSystemGetCudaDriverVersion())), "")
-    return {device.uuid: _description(device, driver, cuda, sys_root) for device in found}
+    return {device.uuid: _described(device, driver, cuda, sys_root) for device in found}
+
+
+def _described(device: FoundDevice, driver: str, cuda: str, sys_root: Path) -> Description:
+    try:
+        return _description(device, driver, cuda, sys_root)
+    except pynvml.NVMLError:
+        return Description(device.minor, device.name, driver_version=driver, cuda_driver_version=cuda)
 
 
 def _description(device: FoundDevice, driver: str, cuda: str, sys_root: Path) -> Description:

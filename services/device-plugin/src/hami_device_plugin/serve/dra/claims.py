@@ -36,6 +36,8 @@ from hamicommon.pod.reading import Pod
 NOTICE_SECONDS = 0.005
 """How long a runtime gets to notice new specs before the kubelet is answered, as in `identity`."""
 
+FORGET_SECONDS = 600.0
+
 logger = structlog.get_logger()
 
 
@@ -96,6 +98,33 @@ class Claims:
     async def unprepare(self, names: Sequence[ClaimName]) -> Mapping[str, str]:
         """Take back what was prepared for each claim; return the error of each, by UID, empty if it is done."""
         return {name.uid: await self._unprepare(name) for name in names}
+
+    async def forget_gone(self) -> None:
+        """
+        Unprepare claims that are gone and that the kubelet does not ask about, until cancelled.
+
+        A kubelet that has lost its checkpoint asks about none, and their records would hold their shares forever. It
+        looks at what it has each minute, so a claim that was gone at the last look, too, is one of those.
+        """
+        gone: set[str] = set()
+        while True:
+            recorded = await asyncio.to_thread(self._records.read)
+            names = [ClaimName(grant.namespace, grant.name, grant.uid) for grant in recorded.values()]
+            now = {name for name in names if await self._is_gone(name)}
+            for name in now:
+                if name.uid in gone:
+                    logger.warning("The kubelet has not unprepared a claim that is gone", claim=name.uid)
+                    await self._unprepare(name)
+            gone = {name.uid for name in now}
+            await asyncio.sleep(FORGET_SECONDS)
+
+    async def _is_gone(self, name: ClaimName) -> bool:
+        """Return whether the API server says that there is no claim of this name and UID."""
+        try:
+            item = await self._kube.claim(name.namespace, name.name)
+        except HamiError:
+            return False
+        return item is None or (item.get("metadata") or {}).get("uid") != name.uid
 
     async def _unprepare(self, name: ClaimName) -> str:
         shown = f"ResourceClaim {name.namespace}/{name.name}"

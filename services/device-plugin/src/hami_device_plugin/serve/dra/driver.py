@@ -83,15 +83,16 @@ class DraDriver:
         return sharing_by_claims(pods, self._records.read().values())
 
     def problem(self) -> str | None:
-        """Return why the kubelet does not call this driver; None if it does."""
+        """Return why no claims come; None if they do."""
         if self._server.is_registered:
-            return None
+            return self._slices.problem or None
         return self._server.problem or "the kubelet has not registered the DRA driver"
 
     def loops(self) -> Iterator[Coroutine[Any, Any, None]]:
         """Yield what goes on while the kubelet is served; the last returns once a socket was removed."""
         yield self._context.dra.reflector.run()
         yield self._slices.run()
+        yield self._claims.forget_gone()
         yield self._wait_removed()
 
     def states(self) -> Sequence[DeviceState]:

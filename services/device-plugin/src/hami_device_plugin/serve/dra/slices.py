@@ -40,6 +40,8 @@ class Slices:
         self._may_write = may_write
         self._generation = 0
         """The highest that was seen."""
+        self.problem = "the Node's ResourceSlice is not written yet"
+        """Why kube-scheduler does not see what the Node offers; empty if it does."""
 
     async def run(self) -> None:
         """Write after each change, until cancelled; try again after a failure."""
@@ -52,9 +54,11 @@ class Slices:
             except (Conflict, NotFound):
                 continue  # It has changed since the watch showed it.
             except HamiError as error:
+                self.problem = f"the Node's ResourceSlice is not up to date: {error}"
                 logger.warning("The Node's ResourceSlice is not up to date", error=str(error))
                 await asyncio.sleep(backoff.next_seconds())
                 continue
+            self.problem = ""
             backoff.reset()
             await self._kube.changed.wait()
 
