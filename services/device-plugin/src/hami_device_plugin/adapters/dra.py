@@ -10,6 +10,7 @@ Source: https://github.com/kubernetes/dynamic-resource-allocation/blob/v0.37.2/k
 
 import asyncio
 import os
+import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -188,13 +189,12 @@ class DraServer(
 
     async def _serve(self, path: Path, *add: Callable[[Any, Any], None]) -> None:
         """Serve at *path* what *add* adds. The socket appears under its name only once it is served."""
-        private = path.with_name(f".{os.getpid()}.sock")
+        private = path.with_name(f".{secrets.token_hex(4)}")  # The kubelet ignores names with a dot.
         server = grpc.aio.server()
         for each in add:
             each(self, server)
         try:
             path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-            private.unlink(missing_ok=True)
             server.add_insecure_port(f"unix:{private}")
             await server.start()
             private.rename(path)

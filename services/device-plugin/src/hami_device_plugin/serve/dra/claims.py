@@ -76,14 +76,16 @@ class Claims:
     async def prepare(self, names: Sequence[ClaimName]) -> Mapping[str, ClaimGrant | str]:
         """Prepare each claim of a Pod; return its grant, or why it is not prepared, by UID."""
         read = await asyncio.gather(*(self._read(name) for name in names))
-        requests = await self._requests([claim for claim in read if isinstance(claim, Claim)])
+        recorded = await asyncio.to_thread(self._records.read)
+        requests = {(grant.namespace, grant.name): grant.requests for grant in recorded.values()}
+        requests |= {(claim.namespace, claim.name): claim.requests for claim in read if isinstance(claim, Claim)}
         answers: dict[str, ClaimGrant | str] = {}
         for name, claim in zip(names, read, strict=True):
             if isinstance(claim, str):
                 answers[name.uid] = claim
                 continue
             try:
-                answers[name.uid] = await self._prepare(claim, requests)
+                answers[name.uid] = await self._prepare(claim, recorded.get(claim.uid), requests)
                 self._count("prepare", "ok")
                 logger.info("Claim prepared", claim=str(claim), uid=claim.uid)
             except HamiError as error:
@@ -153,20 +155,16 @@ class Claims:
             return f"{shown} has UID {claim.uid}, and the kubelet prepares the one with UID {name.uid}, which is gone"
         return claim
 
-    async def _requests(self, claims: Sequence[Claim]) -> Requests:
-        """Return the requests of *claims*, and of those that were prepared before."""
-        recorded = await asyncio.to_thread(self._records.read)
-        known = {(grant.namespace, grant.name): grant.requests for grant in recorded.values()}
-        return known | {(claim.namespace, claim.name): claim.requests for claim in claims}
-
-    async def _prepare(self, claim: Claim, requests: Requests) -> ClaimGrant:
+    async def _prepare(self, claim: Claim, before: ClaimGrant | None, requests: Requests) -> ClaimGrant:
         """
-        Prepare *claim*, and return its grant.
+        Prepare *claim*, and return its grant: the one *before* if it was prepared already.
 
         Raises:
             HamiError: it cannot be prepared now; the message names it, and what would be right.
         """
         grant = claim_grant(claim, self._context.config.node_name, self._offered().by_name)
+        if before is not None and before.is_same(grant):
+            grant = before
         pods = await self._pods(claim)
         check_users(pods, claim.name, requests)
         try:
