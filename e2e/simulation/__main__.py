@@ -53,8 +53,8 @@ def main() -> int:
 
 def _begin() -> None:
     """Log little, and leave signals to the process that counts stories."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
+    for end in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(end, signal.SIG_IGN)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
 
 
@@ -74,9 +74,9 @@ def _story(seed: int, defect: str | None = None) -> Outcome:
 
 def _campaign(options: argparse.Namespace) -> int:
     """Simulate until the wanted number is reached, or until SIGINT or SIGTERM."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for end in (signal.SIGINT, signal.SIGTERM):
         # A shell lets what it starts in the background ignore SIGINT.
-        signal.signal(number, signal.default_int_handler)
+        signal.signal(end, signal.default_int_handler)
     began, changes, bound, faults, stories = time.monotonic(), 0, 0, Counter[str](), 0
     problems: list[str] = []
     for outcome in _until_interrupted(_outcomes(options)):
