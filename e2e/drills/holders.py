@@ -184,7 +184,7 @@ class Namespace(Holder):
         control.ask("server", "create", _SERVER)
         if is_required:
             driver.set(host.uuid, compute_mode=_EXCLUSIVE_PROCESS)
-            program = [sys.executable, "-I", "-S", occupy.__file__, str(DRIVER_LIBRARIES / "libcuda.so.1")]
+            program = [sys.executable, "-I", "-S", occupy.__file__, str(DRIVER_LIBRARIES / "libcuda.so.1"), "take"]
             host.run(program, CUDA_MPS_PIPE_DIRECTORY=str(control.pipe / _SERVER))
         pipes = control.add_namespace(_SERVER, _NAMESPACE, percent)
         self.mounts = [(place, str(pipes), False) for place in PIPES_IN_CONTAINER]

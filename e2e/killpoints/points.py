@@ -173,7 +173,7 @@ POINTS: Mapping[str, tuple[Point, ...]] = {
         _start("library or limit hook are installed", f"{_PLUGIN}.adapters.library:install", calls=2, node=DRIVER.name),
         _start("MPS is started", f"{_MPS}.start", node=MPS.name),
         _start("MPS's daemon is waited for", f"{_MPS}._until_running", node=MPS.name),
-        _start("MPS's server gets the devices", f"{_MPS}.occupy", node=MPS.name),
+        _start("MPS's server gets the devices", f"{_MPS}.devices", node=MPS.name),
         _start("a session serves with MPS", f"{_PLUGIN}.serve.service:Service.start", node=MPS.name),
         _start("MPS gets a command at the start", f"{_MPS}._run", calls=4, node=MPS.name),
         Point("a device is closed to strangers", f"{_PLUGIN}.serve.namespaces:set_compute_mode", node=MPS.name),

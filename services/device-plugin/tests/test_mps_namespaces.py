@@ -33,6 +33,7 @@ pytestmark = [
 ANNOTATION = "hami.io/node-enforcement"
 TENANT: dict[str, Any] = {"runAsNonRoot": True, "allowPrivilegeEscalation": False}
 UNAVAILABLE = 46
+OF_T4 = f"multiprocessors of device {T4}"
 CLIENT = """
 import ctypes, os, time
 cuda = ctypes.CDLL("libcuda.so.1")
@@ -143,6 +144,31 @@ async def test_container_gets_a_namespace_with_its_percentage(node: MpsNode, api
     assert {name: "20.00"} == node.percents()
     assert "disable" == policy(node, "p")
     assert 'hami_device_plugin_compute_enforcement{by="mps"} 1.0' in metrics
+
+
+@pytest.mark.parametrize(
+    ("percent", "expected"),
+    [
+        (
+            20,
+            [
+                f"container main asks for 20 % and gets 20 of 108 multiprocessors of device {T4}, 18.5 %: MPS rounds down"
+            ],
+        ),
+        (50, []),
+    ],
+)
+async def test_pod_that_gets_less_than_it_asked_for_is_told(
+    node: MpsNode, api: ApiServer, kubelet: Kubelet, percent: int, expected: list[str]
+) -> None:
+    """MPS gives pairs of multiprocessors. A container that starts again is not told again."""
+    async with node.plugin(api, kubelet) as plugin:
+        await started(plugin, api, kubelet, percent, **TENANT)
+        await kubelet.pre_start(f"{T4}-0")
+        await plugin.until(lambda: len(expected) == len(api.events("ComputeRounded")))
+        await asyncio.sleep(0.5)
+
+        assert expected == [event["message"] for event in api.events("ComputeRounded")]
 
 
 MAY_BE_ROOT = pytest.mark.parametrize("security", [{}, {"runAsUser": 1000}, {**TENANT, "runAsUser": 0}])

@@ -119,10 +119,10 @@ class NodeKube:
         """
         self._events.put(reason, partial(self._send, reason, message, is_warning=is_warning, about=about))
 
-    def report_pod(self, pod: Pod, reason: str, message: str) -> None:
-        """Have a Warning of *pod* sent soon; it is lost if the API server cannot take it."""
+    def report_pod(self, pod: Pod, reason: str, message: str, *, is_warning: bool = True) -> None:
+        """Have an Event of *pod* sent soon; it is lost if the API server cannot take it."""
         regarding = {"kind": "Pod", "metadata": {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid}}
-        body = event(regarding, reason, message, component=SOURCE, warning=True, now=datetime.now(UTC))
+        body = event(regarding, reason, message, component=SOURCE, warning=is_warning, now=datetime.now(UTC))
         path = f"/api/v1/namespaces/{body['metadata']['namespace']}/events"
         self._events.put(reason, partial(self._kube.create, path, body))
 

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import structlog
 
-from hami_device_plugin.adapters.mps.control import MpsControl, MpsControlError
+from hami_device_plugin.adapters.mps.control import MpsControl, MpsControlError, MpsDevice
 from hami_device_plugin.adapters.nvml.compute import set_compute_mode
 from hami_device_plugin.decide.allocate.container_limits import MpsError
-from hami_device_plugin.decide.allocate.namespaces import is_ours, namespace_name, wanted_namespaces
+from hami_device_plugin.decide.allocate.namespaces import is_ours, namespace_name, rounding, wanted_namespaces
 from hami_device_plugin.decide.probe.enforcement import MpsServer
 from hami_device_plugin.serve.context import Context
 from hamicommon.model import ContainerShares
@@ -39,8 +39,8 @@ class Namespaces:
         self._control = MpsControl(server, context.config.cgroup_root)
         self._one_at_a_time = asyncio.Lock()
         self._problem = ""
-        self._held: Mapping[str, str] | None = None
-        """The CUDA error for each device that other programs hold; None if the server has not tried to take them."""
+        self._devices: Mapping[str, MpsDevice] | None = None
+        """By UUID; None until the server that runs was asked."""
 
     async def prepare(self, pod_uid: str, container: str, uuids: Sequence[str], percent: int | None) -> str:
         """
@@ -56,23 +56,29 @@ class Namespaces:
             return ""
         name = namespace_name(pod_uid, container)
         async with self._one_at_a_time:
-            there = await self._there()
-            await self._occupy(uuids)
-            self._check_held(uuids)
-            await self._control.keep(name, percent, there.get(name))
+            before = (await self._there()).get(name)
+            devices = await self._find_devices()
+            self._check_held(devices, uuids)
+            await self._control.keep(name, percent, before)
+        totals = {uuid: devices[uuid].multiprocessors for uuid in uuids if uuid in devices}
+        text = "" if before is not None else rounding(container, percent, totals)
+        if text and pod_uid in self._context.view.pods:
+            self._context.view.report_pod(self._context.view.pods[pod_uid], "ComputeRounded", text, is_warning=False)
         return name
 
-    async def _occupy(self, uuids: Iterable[str]) -> None:
-        """Have the server take the devices *uuids*, where it must and has not, so that strangers are kept away."""
-        if self._server.is_required and (self._held is None or not self._held.keys().isdisjoint(uuids)):
-            self._held = await self._control.occupy()
+    async def _find_devices(self) -> Mapping[str, MpsDevice]:
+        """Return the devices. The server takes those that it must have and has not, so that strangers are kept away."""
+        if self._devices is None or any(device.error for device in self._devices.values()):
+            self._devices = await self._control.devices()
+        return self._devices
 
-    def _check_held(self, uuids: Iterable[str]) -> None:
+    @staticmethod
+    def _check_held(devices: Mapping[str, MpsDevice], uuids: Iterable[str]) -> None:
         for uuid in uuids:
-            if self._held and uuid in self._held:
+            if uuid in devices and devices[uuid].error:
                 raise MpsControlError(
-                    f"device {uuid} is not MPS's, CUDA error {self._held[uuid]}: a program holds it that is no client, "
-                    "or was one of a server that ended: end its Pod"
+                    f"device {uuid} is not MPS's, CUDA error {devices[uuid].error}: a program holds it that is no "
+                    "client, or was one of a server that ended: end its Pod"
                 )
 
     async def run(self, percent: Percent) -> None:
@@ -91,7 +97,7 @@ class Namespaces:
 
     async def _look(self, percent: Percent) -> None:
         wanted, there = self._wanted(percent), await self._there()
-        await self._occupy(self._held or ())
+        devices = await self._find_devices()
         for name in there:
             if is_ours(name) and name not in wanted:
                 await self._control.delete(name)
@@ -100,14 +106,14 @@ class Namespaces:
                 await self._control.keep(name, part, there.get(name))
                 self._report(pod, container, part)
         await self._show(wanted)
-        self._check_held(self._held or ())
+        self._check_held(devices, devices)
 
     async def _there(self) -> Mapping[str, int]:
         """Return the percentage of each namespace. A daemon that does not answer is started first."""
         try:
             return await self._control.namespaces()
         except MpsControlError:
-            self._held = None
+            self._devices = None
             await self._control.start()
             self._context.metrics.mps_restarts.inc()
             return await self._control.namespaces()

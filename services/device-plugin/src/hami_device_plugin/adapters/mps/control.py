@@ -14,6 +14,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from hami_device_plugin.adapters.files import SCRATCH
@@ -38,6 +39,16 @@ _LOGS = "/log"
 
 class MpsControlError(HamiError):
     """The daemon does not do what it is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class MpsDevice:
+    """A GPU, as a client of the server sees it."""
+
+    error: int
+    """The CUDA error with which the server cannot take it; 0 if there is none."""
+    multiprocessors: int
+    """How many it has."""
 
 
 class MpsControl:
@@ -88,17 +99,19 @@ class MpsControl:
         logs = f"{self._server.folder}{_LOGS}"
         raise MpsControlError(f"{PROGRAM} was started and does not answer; its log is in {logs}")
 
-    async def occupy(self) -> Mapping[str, str]:
+    async def devices(self) -> Mapping[str, MpsDevice]:
         """
-        Have the server take every GPU. Return the CUDA error for each that it cannot take, by UUID.
+        Return each GPU by its UUID. Where programs that are no clients shall be kept away, the server takes it first.
 
         Raises:
-            MpsControlError: there is no client of MPS.
+            MpsControlError: a program cannot become a client.
         """
-        program = [sys.executable, "-I", "-S", str(Path(occupy.__file__)), self._libcuda()]
+        how = "take" if self._server.is_required else "look"
+        program = [sys.executable, "-I", "-S", str(Path(occupy.__file__)), self._libcuda(), how]
         pipes = f"{self._server.folder_here}/{self._server.name}"
         output = await self._output("a first client of MPS", program, pipes, os.environ)
-        return dict(line.split() for line in output.splitlines() if line.startswith("GPU-"))
+        rows = (line.split() for line in output.splitlines() if line.startswith("GPU-"))
+        return {uuid: MpsDevice(int(error), int(multiprocessors)) for uuid, error, multiprocessors in rows}
 
     def _libcuda(self) -> str:
         """Return the path of libcuda beside NVML in the driver's root; its name where the linker knows it."""
