@@ -149,12 +149,7 @@ async def test_container_gets_a_namespace_with_its_percentage(node: MpsNode, api
 @pytest.mark.parametrize(
     ("percent", "expected"),
     [
-        (
-            20,
-            [
-                f"container main asks for 20 % and gets 20 of 108 multiprocessors of device {T4}, 18.5 %: MPS rounds down"
-            ],
-        ),
+        (20, [f"container main asks for 20 % and gets 20 of 108 {OF_T4}, 18.5 %: MPS rounds down"]),
         (50, []),
     ],
 )
