@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
@@ -102,9 +102,9 @@ class MpsNode:
         """Wait until no Pod's namespace is left."""
         await eventually(lambda: not self.namespaces(), "no namespace is left", SECONDS)
 
-    async def start(self, name: str, script: str, **more: Any) -> None:
+    async def start(self, name: str, script: str) -> None:
         """Start a Pod of a tenant. A program that ends is not started again."""
-        await self.cluster.create(a_tenants_pod(name, ("sh", "-c", script), **more))
+        await self.cluster.create(a_tenants_pod(name, ("sh", "-c", script)))
 
     async def part(self, name: str) -> float:
         """Return the percentage of the device that the program of a Pod had."""
@@ -129,9 +129,9 @@ class MpsNode:
         return await eventually(probe, f"{name} has an Event with {text!r}", SECONDS)
 
 
-def a_tenants_pod(name: str, command: tuple[str, ...], **more: Any) -> Object:
+def a_tenants_pod(name: str, command: tuple[str, ...]) -> Object:
     """Return a Pod that can never be root, with a quarter of a device."""
-    pod = a_pod(name, command=command, gpu=1, gpumem=3000, gpucores=CORES, **more)
+    pod = a_pod(name, command=command, gpu=1, gpumem=3000, gpucores=CORES)
     pod["spec"] |= {"restartPolicy": "Never", "volumes": [{"name": "scratch", "emptyDir": {}}]}
     [container] = pod["spec"]["containers"]
     container |= {"securityContext": TENANT, "volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}]}
