@@ -1,5 +1,5 @@
 """
-CUDA under MPS in short words, for the processes of test_mps.py. Results are numbers of CUDA.
+CUDA under MPS in short words, for the processes of the tests in mps/. Results are numbers of CUDA.
 """
 
 import ctypes
