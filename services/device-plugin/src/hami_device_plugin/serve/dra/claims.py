@@ -81,20 +81,14 @@ class Claims:
         requests |= {(claim.namespace, claim.name): claim.requests for claim in read if isinstance(claim, Claim)}
         answers: dict[str, ClaimGrant | str] = {}
         for name, claim in zip(names, read, strict=True):
-            if isinstance(claim, str):
-                answers[name.uid] = claim
-                continue
-            try:
-                answers[name.uid] = await self._prepare(claim, recorded.get(claim.uid), requests)
-                self._count("prepare", "ok")
-                logger.info("Claim prepared", claim=str(claim), uid=claim.uid)
-            except HamiError as error:
-                answers[name.uid] = str(error)
-        for name in names:
-            answer = answers[name.uid]
+            answer = claim if isinstance(claim, str) else await self._attempt(claim, recorded, requests)
+            shown, answers[name.uid] = f"{name.namespace}/{name.name}", answer
             if isinstance(answer, str):
                 self._count("prepare", "error")
-                logger.warning("Claim not prepared", claim=f"{name.namespace}/{name.name}", error=answer)
+                logger.warning("Claim not prepared", claim=shown, error=answer)
+            else:
+                self._count("prepare", "ok")
+                logger.info("Claim prepared", claim=shown, uid=name.uid)
         return answers
 
     async def unprepare(self, names: Sequence[ClaimName]) -> Mapping[str, str]:
@@ -154,6 +148,12 @@ class Claims:
         if claim.uid != name.uid:
             return f"{shown} has UID {claim.uid}, and the kubelet prepares the one with UID {name.uid}, which is gone"
         return claim
+
+    async def _attempt(self, claim: Claim, recorded: Mapping[str, ClaimGrant], requests: Requests) -> ClaimGrant | str:
+        try:
+            return await self._prepare(claim, recorded.get(claim.uid), requests)
+        except HamiError as error:
+            return str(error)
 
     async def _prepare(self, claim: Claim, before: ClaimGrant | None, requests: Requests) -> ClaimGrant:
         """
