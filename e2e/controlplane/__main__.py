@@ -52,7 +52,7 @@ def _check(_: argparse.Namespace) -> None:
 
 def _prepare(args: argparse.Namespace) -> None:
     debian.ensure(prerequisites.PACKAGES, _say)
-    for product in (build.kube_scheduler(args.kubernetes, OUR_ARCH), build.COREDNS, build.KREW):
+    for product in (build.kube_scheduler(args.kubernetes, OUR_ARCH), build.COREDNS, build.KREW, build.KWOK):
         build.made(product, _say)
     print(build.binaries(args.kubernetes, _say))
 

@@ -12,7 +12,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 E2E = Path(__file__).parents[1]
-OWN_CLUSTERS = ("conformance", "controlplane_tests", "minicluster_tests")
+OWN_CLUSTERS = ("conformance", "controlplane_tests", "dra_tests", "minicluster_tests")
 """The folders of tests that start clusters themselves."""
 TOGETHER = ("test_node_kinds.py",)
 """The tests that share what a fixture of their module takes long to make."""

@@ -1,10 +1,12 @@
 """
-The command lines of the scheduler's two containers, from the rendered chart.
+The command lines of the scheduler's two containers and of the webhook, from the rendered chart.
 
 Every setting is the chart's, except addresses, files and credentials. Neighbours: `rig` starts the processes.
 """
 
+import base64
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import yaml
@@ -21,18 +23,24 @@ class Chart:
     """The chart with default values, rendered for a cluster of Kubernetes *version*."""
 
     def __init__(self, helm: Path, version: str) -> None:
-        shown = ("scheduler/deployment.yaml", "scheduler/configmap.yaml", "device-config.yaml")
+        shown = ["scheduler/deployment.yaml", "scheduler/configmap.yaml", "device-config.yaml"]
+        shown += ["webhook/deployment.yaml", "webhook/mutatingwebhookconfiguration.yaml"]
         command = [str(helm), "template", "hami", str(CHART), "--namespace", NAMESPACE, "--kube-version", version]
         command += ["--values", str(CHART / "ci/default-values.yaml")]
         command += [part for template in shown for part in ("--show-only", f"templates/{template}")]
         rendered = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         objects = [found for found in yaml.safe_load_all(rendered) if found]
-        [deployment] = [found for found in objects if found["kind"] == "Deployment"]
+        [self._registration] = [found for found in objects if found["kind"] == "MutatingWebhookConfiguration"]
         self.namespace = NAMESPACE
         self._data = {
             key: text for found in objects if found["kind"] == "ConfigMap" for key, text in found["data"].items()
         }
-        self._containers = {found["name"]: found for found in deployment["spec"]["template"]["spec"]["containers"]}
+        self._containers = {
+            container["name"]: container
+            for found in objects
+            if found["kind"] == "Deployment"
+            for container in found["spec"]["template"]["spec"]["containers"]
+        }
 
     @property
     def device_config(self) -> str:
@@ -41,9 +49,25 @@ class Chart:
 
     def scheduler_arguments(self, **changed: str) -> list[str]:
         """Return the scheduler's arguments, with other values for the flags *changed* (`http_bind`)."""
-        flags = dict(argument.split("=", 1) for argument in self._containers["scheduler"]["args"])
+        return self._arguments("scheduler", changed)
+
+    def webhook_arguments(self, **changed: str) -> list[str]:
+        """Return the webhook's arguments, like those of the scheduler, with a given certificate (`cert_file`)."""
+        own_certificate = ("--tls-", "--webhook-configuration")
+        return [flag for flag in self._arguments("webhook", changed) if not flag.startswith(own_certificate)]
+
+    def webhook_registration(self, url: str, authority: bytes) -> Object:
+        """Return the MutatingWebhookConfiguration, for a webhook at *url* with a certificate of *authority* (PEM)."""
+        client = {"url": url, "caBundle": base64.b64encode(authority).decode()}
+        return {
+            **self._registration,
+            "webhooks": [{**found, "clientConfig": client} for found in self._registration["webhooks"]],
+        }
+
+    def _arguments(self, container: str, changed: Mapping[str, str]) -> list[str]:
+        flags = dict(argument.split("=", 1) for argument in self._containers[container]["args"])
         names = {flag.lstrip("-").replace("-", "_"): flag for flag in flags}
-        flags |= {names[name]: value for name, value in changed.items()}
+        flags |= {names.get(name, f"--{name}"): value for name, value in changed.items()}
         return [f"{flag}={value}" for flag, value in flags.items()]
 
     def cpu_millicores(self, container: str) -> int:

@@ -195,7 +195,7 @@ KWOK = Product(
     ("install", "-v", "-trimpath", "-ldflags=-s -w", f"sigs.k8s.io/kwok/cmd/kwok@{KWOK_VERSION}"),
     environment={"GOBIN": "{out}"},
 )
-"""Simulates hundreds of Nodes, for benchmarks."""
+"""Simulates Nodes: hundreds for benchmarks, and those of both kinds."""
 COREDNS = Product(
     "coredns",
     ("install", "-v", "-trimpath", "-ldflags=-s -w", f"github.com/coredns/coredns@{COREDNS_VERSION}"),
