@@ -159,7 +159,7 @@ def test_claim_has_its_results_of_this_driver_only() -> None:
     assert ("ns/c", "claim-uid", ("pod-uid",)) == (str(found), found.uid, found.pod_uids)
     assert ("gpu", "big") == found.requests
     assert [Amounts(1, 1024, 30)] * 2 == [result.amounts for result in found.results]
-    assert ["big/first"] == [result.request for result in found.of_request("big")]
+    assert ["gpu", "big/first"] == [result.request for result in found.results]
 
 
 def test_result_without_amounts_is_the_whole_device() -> None:

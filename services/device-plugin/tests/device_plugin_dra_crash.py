@@ -25,7 +25,7 @@ from hami_device_plugin.serve.allocate import preparation
 from hami_device_plugin.serve.allocate.preparation import Preparer
 from hami_device_plugin.serve.allocate.served_node import ServedNode
 from hami_device_plugin.serve.dra import claims as claims_module
-from hami_device_plugin.serve.dra.claims import Claims, Offered
+from hami_device_plugin.serve.dra.claims import Claims
 from hamicommon.model import Device
 from hamicommon.pod.reading import read_pod
 from hamicommon.runtime.host import atomic_file
@@ -84,7 +84,7 @@ def the_claims(host: Path) -> Claims:
         dra=Mock(claim=AsyncMock(return_value=a_claim("c"))),
         vendor=VENDOR,
     )
-    offered = Offered({"hami-gpu-0": Device(A100, 3, 40960, 100, "NVIDIA A100")})
+    offered = {"hami-gpu-0": Device(A100, 3, 40960, 100, "NVIDIA A100")}
     return Claims(context, ClaimRecords(host / "records"), lambda: preparer, lambda: offered)
 
 

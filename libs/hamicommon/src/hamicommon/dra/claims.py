@@ -68,10 +68,6 @@ class Claim:
         """The requests that containers may name, in the order of the results."""
         return tuple(dict.fromkeys(base_request(result.request) for result in self.results))
 
-    def of_request(self, request: str) -> tuple[Result, ...]:
-        """Return the results of *request*. A container gets all of them, or none."""
-        return tuple(result for result in self.results if base_request(result.request) == request)
-
 
 def decode_claim(item: Mapping[str, Any]) -> Claim:
     """

@@ -70,6 +70,23 @@ class DeviceState:
     """Why it is unhealthy; empty if it is healthy."""
 
 
+@dataclass(frozen=True, slots=True)
+class Folders:
+    """The kubelet's folders that a driver uses."""
+
+    kubelet_root: Path
+
+    @property
+    def driver(self) -> Path:
+        """The driver's own."""
+        return self.kubelet_root / "plugins" / DRIVER
+
+    @property
+    def registry(self) -> Path:
+        """Where the kubelet finds plugins."""
+        return self.kubelet_root / "plugins_registry"
+
+
 class Answers(Protocol):
     """What answers the kubelet's calls. A claim has its grant, or the text of an error."""
 
@@ -79,28 +96,32 @@ class Answers(Protocol):
     async def unprepare(self, claims: Sequence[ClaimName]) -> Mapping[str, str]:
         """Answer NodeUnprepareResources: the error of each of *claims*, by UID; empty if it is done."""
 
-    def states(self) -> Sequence[DeviceState]:
-        """Return the health of every device."""
-
 
 class DraServer(
     api_grpc.DRAPluginServicer, registration_grpc.RegistrationServicer, health_grpc.DRAResourceHealthServicer
 ):
     """The driver's side of both APIs, below one kubelet's directory."""
 
-    def __init__(self, kubelet_root: Path, pod_uid: str, answers: Answers, heard: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        folders: Folders,
+        pod_uid: str,
+        answers: Answers,
+        states: Callable[[], Sequence[DeviceState]],
+        heard: Callable[[], object],
+    ) -> None:
         """
-        Serve below *kubelet_root* once started; *pod_uid* is this plugin's, empty for sockets without it.
+        Serve in *folders* once started; *pod_uid* is this plugin's, empty for sockets without it.
 
-        *heard* is called when the kubelet has registered the driver.
+        *states* returns the health of every device. *heard* is called when the kubelet has registered the driver.
         """
-        self.directory = kubelet_root / "plugins" / DRIVER
-        self.path = self.directory / (f"dra-{pod_uid}.sock" if pod_uid else "dra.sock")
-        self.registration_path = _registration_path(kubelet_root / "plugins_registry", pod_uid)
+        self.path = folders.driver / (f"dra-{pod_uid}.sock" if pod_uid else "dra.sock")
+        self.registration_path = _registration_path(folders.registry, pod_uid)
         self.is_registered = False
         self.problem = ""
         """Why the kubelet has not registered the driver, in its words."""
         self._answers = answers
+        self._states = states
         self._heard = heard
         self._changed = asyncio.Event()
         """Set when the health has changed; a new event replaces it."""
@@ -140,7 +161,7 @@ class DraServer(
         """Return whether no plugin that serves beside this one has started later."""
         try:
             born = self.path.stat().st_ctime_ns
-            others = [path for path in self.directory.glob("dra*.sock") if path != self.path]
+            others = [path for path in self.path.parent.glob("dra*.sock") if path != self.path]
             younger = [path for path in others if path.stat().st_ctime_ns > born]
         except OSError:
             return True
@@ -182,7 +203,7 @@ class DraServer(
         """Send the health of all devices now, after each change and every 10 s, while the kubelet listens."""
         while not self._is_stopping:
             changed = self._changed
-            yield health_message(self._answers.states(), int(time.time()))
+            yield health_message(self._states(), int(time.time()))
             with suppress(TimeoutError):
                 async with asyncio.timeout(HEALTH_SECONDS):
                     await changed.wait()

@@ -10,7 +10,6 @@ Neighbours: `decide.dra` decides, `allocate.preparation` writes for a grant, `cl
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import structlog
 
@@ -41,18 +40,6 @@ FORGET_SECONDS = 600.0
 logger = structlog.get_logger()
 
 
-class Offered(NamedTuple):
-    """What the Node offers now."""
-
-    by_name: Mapping[str, Device]
-    """By the name in the slice."""
-
-    @property
-    def by_uuid(self) -> Mapping[str, Device]:
-        """The devices by UUID."""
-        return {device.id: device for device in self.by_name.values()}
-
-
 class Claims:
     """The claims of one session."""
 
@@ -61,9 +48,13 @@ class Claims:
         context: Context,
         records: ClaimRecords,
         preparer: Callable[[], Preparer],
-        offered: Callable[[], Offered],
+        offered: Callable[[], Mapping[str, Device]],
     ) -> None:
-        """Prepare by what *preparer* and *offered* return at each call, and remember it in *records*."""
+        """
+        Prepare by what *preparer* returns at each call, and remember it in *records*.
+
+        *offered* returns the devices by their names in the slice.
+        """
         self._context = context
         self._view = context.view
         self._kube = context.dra
@@ -162,7 +153,7 @@ class Claims:
         Raises:
             HamiError: it cannot be prepared now; the message names it, and what would be right.
         """
-        grant = claim_grant(claim, self._context.config.node_name, self._offered().by_name)
+        grant = claim_grant(claim, self._context.config.node_name, self._offered())
         if before is not None and before.is_same(grant):
             grant = before
         pods = await self._pods(claim)
@@ -213,14 +204,14 @@ class Claims:
 
     def _write(self, grant: ClaimGrant, prepared: Sequence[Prepared]) -> bool:
         """Record *grant*, and write what it needs, its specs last; return whether a spec changed."""
-        preparer, offered = self._preparer(), self._offered().by_uuid
+        preparer, devices = self._preparer(), {device.id: device for device in self._offered().values()}
         with host_files_of(f"{grant} cannot be prepared"), self._records.held():
             known = self._records.read()
             before = known.get(grant.uid)
             if before is not None and not before.is_same(grant):
                 self._take_away(grant.uid)
             if before is None or not before.is_same(grant):
-                check_ledger(grant, known.values(), self._of_pods(), offered)
+                check_ledger(grant, known.values(), self._of_pods(), devices)
                 self._records.write(grant)
             changes = [preparer.write(each) for each in prepared]
         return any(changes)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hami_device_plugin.adapters.claim_records import ClaimRecords
-from hami_device_plugin.adapters.dra import DeviceState, DraServer
+from hami_device_plugin.adapters.dra import DeviceState, DraServer, Folders
 from hami_device_plugin.adapters.nvml.descriptions import describe
 from hami_device_plugin.config.settings import Config
 from hami_device_plugin.decide.allocate.pods import Sharing
@@ -19,7 +19,7 @@ from hami_device_plugin.decide.dra.offer import offered_devices
 from hami_device_plugin.decide.dra.users import sharing_by_claims
 from hami_device_plugin.serve.allocate.preparation import Preparer
 from hami_device_plugin.serve.context import Context
-from hami_device_plugin.serve.dra.claims import Claims, Offered
+from hami_device_plugin.serve.dra.claims import Claims
 from hami_device_plugin.serve.dra.slices import Slices
 from hami_device_plugin.serve.probe.devices import NodeDevices
 from hamicommon.dra.slices import Description, OfferedDevice
@@ -36,18 +36,21 @@ class DraDriver:
     def __init__(
         self, context: Context, devices: NodeDevices, preparer: Callable[[], Preparer], changed: Callable[[], None]
     ) -> None:
-        """Serve *devices*; *changed* is called when the kubelet has registered the driver."""
+        """
+        Serve *devices*; *preparer* returns what prepares the host by the present settings.
+
+        *changed* is called when the kubelet has registered the driver.
+        """
         self._context = context
         self._found = devices
         self._changed = changed
         self._devices: Sequence[Device] = devices.by(context.config, context.conditions)
         self._descriptions: Mapping[str, Description] = {}
-        config = context.config
-        self._server = DraServer(Path(config.kubelet_root), config.pod_uid, self, self._registered)
-        self._records = ClaimRecords(self._server.directory / RECORDS)
+        folders, pod_uid = Folders(Path(context.config.kubelet_root)), context.config.pod_uid
+        self._records = ClaimRecords(folders.driver / RECORDS)
         self._claims = Claims(context, self._records, preparer, self._offered)
+        self._server = DraServer(folders, pod_uid, self._claims, self._states, self._registered)
         self._slices = Slices(context, self._slice_devices, self._server.is_youngest)
-        self.prepare, self.unprepare = self._claims.prepare, self._claims.unprepare
 
     @property
     def is_registering(self) -> bool:
@@ -95,7 +98,7 @@ class DraDriver:
         yield self._claims.forget_gone()
         yield self._wait_removed()
 
-    def states(self) -> Sequence[DeviceState]:
+    def _states(self) -> Sequence[DeviceState]:
         """Return the health of every device in the slice."""
         pool = self._context.config.node_name
         return [DeviceState(pool, one.name, ", ".join(one.faults)) for one in self._slice_devices()]
@@ -114,5 +117,5 @@ class DraDriver:
     def _slice_devices(self) -> tuple[OfferedDevice, ...]:
         return offered_devices(self._devices, self._descriptions, self._context.conditions)
 
-    def _offered(self) -> Offered:
-        return Offered({one.name: one.device for one in self._slice_devices()})
+    def _offered(self) -> Mapping[str, Device]:
+        return {one.name: one.device for one in self._slice_devices()}
