@@ -20,22 +20,13 @@ from hami_device_plugin.decide.allocate.pods import check_unprivileged, granted_
 from hami_device_plugin.serve.allocate.batch import Batch
 from hami_device_plugin.serve.allocate.kubelet_records import KubeletRecords
 from hami_device_plugin.serve.allocate.last_line import LastLine
-from hami_device_plugin.serve.allocate.preparation import Prepared, Preparer, Recipient
+from hami_device_plugin.serve.allocate.preparation import NOTICE_SECONDS, Prepared, Preparer, Recipient
 from hami_device_plugin.serve.allocate.served_node import ServedNode
 from hami_device_plugin.serve.mig.instances import Realize
 from hami_device_plugin.serve.probe.driver_cdi import DriverCdi
 from hamicommon.errors import HamiError
 from hamicommon.model import ContainerShares
 from hamicommon.pod.reading import Pod
-
-NOTICE_SECONDS = 0.005
-"""
-How long a runtime gets to notice a changed spec before the kubelet is answered.
-
-containerd notices by inotify, and reads the spec some 10 ms after the answer. If it has not noticed a new spec by then,
-it rejects the container, and the kubelet retries. Only a container that restarts can read an older spec under its
-device's name, and that spec has the same shares.
-"""
 
 
 class IdentityError(HamiError):

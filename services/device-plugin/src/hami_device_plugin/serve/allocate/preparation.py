@@ -56,6 +56,15 @@ from hamicommon.pod.variables import CORE_POLICY
 from hamicommon.runtime.host.records import IN_NAMESPACE, UNPRELOADED, record
 from hamicommon.wire.limits_file import encode_limits_file
 
+NOTICE_SECONDS = 0.005
+"""
+How long a runtime gets to notice a changed spec before the kubelet is answered.
+
+containerd notices by inotify, and reads the spec some 10 ms after the answer. If it has not noticed a new spec by then,
+it rejects the container, and the kubelet retries. Only a container that restarts can read an older spec under its
+device's name, and that spec has the same shares.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Recipient:

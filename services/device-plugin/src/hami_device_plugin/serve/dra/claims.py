@@ -24,16 +24,13 @@ from hami_device_plugin.decide.dra.grant import ClaimError, ClaimGrant, claim_gr
 from hami_device_plugin.decide.dra.ledger import check_ledger
 from hami_device_plugin.decide.dra.users import Requests, check_users
 from hami_device_plugin.serve.allocate.last_line import EVENT
-from hami_device_plugin.serve.allocate.preparation import Prepared, Preparer, Recipient
+from hami_device_plugin.serve.allocate.preparation import NOTICE_SECONDS, Prepared, Preparer, Recipient
 from hami_device_plugin.serve.context import Context
 from hamicommon.dra.claims import Claim, decode_claim
 from hamicommon.errors import HamiError
 from hamicommon.model import Device
 from hamicommon.pod.amounts import NOTHING, Amounts
 from hamicommon.pod.reading import Pod
-
-NOTICE_SECONDS = 0.005
-"""How long a runtime gets to notice new specs before the kubelet is answered, as in `identity`."""
 
 FORGET_SECONDS = 600.0
 
