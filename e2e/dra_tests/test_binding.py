@@ -16,6 +16,8 @@ from hamicommon.model import Object
 from testbed.waiting import eventually
 
 NIC = "nic.example.com"
+RETRIED_SECONDS = 5.0
+"""kube-scheduler retries after two seconds at most: `podMaxBackoffSeconds` of the chart."""
 
 pytestmark = [pytest.mark.real_only, pytest.mark.timeout(300)]
 
@@ -236,6 +238,33 @@ async def test_quota(mapped: Stage, hard: dict[str, str], is_bound: bool) -> Non
                 await eventually(lambda: is_told(mapped, "exceeded quota"), "the Pod is over quota")
     finally:
         await mapped.api.delete(f"{quotas}/q")
+
+
+async def test_second_claim_of_a_pod_is_over_a_quota_that_the_pod_fills(mapped: Stage) -> None:
+    """
+    After a failed bind the Pod names its first claim, so the API server does not know the second as the Pod's.
+
+    Source: `getVerifiedPodUsage` in
+    https://github.com/kubernetes/kubernetes/blob/v1.37.2/pkg/quota/v1/evaluator/core/resource_claims.go
+    """
+    refusals = 0
+
+    async def bind(body: Object) -> None:
+        nonlocal refusals
+        refusals += 1
+        if refusals == 1:
+            raise ConnectionError("the extender ends here")
+        await mapped.bind(body)
+
+    mapped.extender.accepting.bind = bind
+    hard = {f"requests.{COUNT}": "1"}
+    await mapped.api.create(f"{mapped.api.place}/resourcequotas", {"metadata": {"name": "q"}, "spec": {"hard": hard}})
+    await eventually(lambda: counted(mapped), "the quota is counted")
+    async with mapped.extender.answering(Answers.ANY):
+        await mapped.api.create(mapped.api.pods, pod_of("p", Form.REWRITTEN, Kind.DRA.value))
+        await eventually(lambda: is_told(mapped, "exceeded quota"), "the Pod is over quota", 30)
+        await asyncio.sleep(RETRIED_SECONDS)
+        assert await is_told(mapped, "exceeded quota")
 
 
 async def counted(stage: Stage) -> bool:
