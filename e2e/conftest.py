@@ -19,8 +19,8 @@ from harness.cluster import Cluster, ClusterOf, Settings
 from harness.clusters import embedded
 from harness.history.findings import Rule
 from harness.isolation import own_namespace
+from testbed.driver.hardware import TWO_NODES, FakeNode
 from testbed.folders import short_folder
-from testbed.hardware import TWO_NODES, FakeNode
 
 if TYPE_CHECKING:
     from harness.clusters.real import RealCluster

@@ -30,8 +30,8 @@ from harness.cluster import ROOT, Cluster
 from harness.clusters.embedded import EmbeddedCluster, sweep
 from harness.invariants import ALLOCATED, MIB, broken, inventory, look, samples
 from harness.screen import Screen
+from testbed.driver.hardware import TWO_NODES
 from testbed.folders import FolderInUseError, claimed
-from testbed.hardware import TWO_NODES
 from testbed.processes import take_over
 from testbed.waiting import NotInTimeError, eventually
 

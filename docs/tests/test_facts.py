@@ -17,7 +17,7 @@ from hami_monitor.decide.watchdog.confirmation import EVICTION_SECONDS, RETRY_SE
 from hami_monitor.decide.watchdog.findings import TOLERANCE_BYTES
 from hami_scheduler.bind.node_lock import TIMEOUT
 from hami_scheduler.state.reservation import RESERVATION_SECONDS
-from testbed.hardware import FIRST_DRIVER_WITH_LIMITS
+from testbed.driver.hardware import FIRST_DRIVER_WITH_LIMITS
 
 from .pages import DOCS, ROOT
 

@@ -37,7 +37,7 @@ from minicluster.client import ApiError, Client
 from minicluster.kubelet.devices.manager import DeviceManager
 from minicluster.kubelet.devices.pluginclients import PluginClient
 from minicluster.kubelet.devices.podresources import PodResourcesServer
-from testbed.hardware import FakeNode
+from testbed.driver.hardware import FakeNode
 from testbed.ports import free_port
 from testbed.processes import Process, Supervisor
 from testbed.waiting import eventually

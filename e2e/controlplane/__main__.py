@@ -11,8 +11,8 @@ from controlplane.cluster import ClusterError, ControlPlane
 from controlplane.images.oci import OUR_ARCH
 from controlplane.programs import build
 from testbed import debian
+from testbed.driver.hardware import TWO_NODES
 from testbed.folders import FolderInUseError
-from testbed.hardware import TWO_NODES
 
 FOLDER = Path("/var/tmp/hami-controlplane")  # the folder's owner is checked when it is claimed
 

@@ -35,8 +35,8 @@ from controlplane.programs import build
 from controlplane.record import Record, RecordError
 from minicluster.client import ApiError
 from testbed import debian
+from testbed.driver.hardware import FIRST_DRIVER_WITH_MPS, FakeNode
 from testbed.folders import claimed
-from testbed.hardware import FIRST_DRIVER_WITH_MPS, FakeNode
 from testbed.ports import free_port
 
 ROOT = Path(__file__).resolve().parent.parent.parent

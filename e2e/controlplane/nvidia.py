@@ -20,8 +20,8 @@ from pathlib import Path
 
 from controlplane.machines.machine import Machine
 from controlplane.programs import build
-from testbed.hardware import PROC, FakeNode
-from testbed.mps import install_mps
+from testbed.driver.hardware import PROC, FakeNode
+from testbed.driver.mps import install_mps
 
 DRIVER_ROOT = "/run/nvidia/driver"
 HARDWARE = "/run/nvidia/hardware"

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
-from testbed.hardware import FakeGpu, FakeNode
+from testbed.driver.hardware import FakeGpu, FakeNode
 
 FILE = "cluster.json"
 NODES_MAX = 200

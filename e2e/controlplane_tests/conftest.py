@@ -13,7 +13,7 @@ from controlplane import prerequisites
 from controlplane.cluster import DRIVER, ControlPlane
 from controlplane.images import oci
 from controlplane.programs import build
-from testbed.hardware import TWO_NODES
+from testbed.driver.hardware import TWO_NODES
 
 WAIT_SECONDS = 90.0
 PROBE_IMAGE = "localhost/probe:1"

@@ -14,7 +14,7 @@ from controlplane.machines.machine import Machine, MachineError
 from controlplane.programs import build
 from controlplane_tests.conftest import PROBE_IMAGE, until
 from minicluster.pids import start_ticks
-from testbed.hardware import TWO_NODES, FakeNode
+from testbed.driver.hardware import TWO_NODES, FakeNode
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -12,7 +12,7 @@ from cryptography.x509.oid import NameOID
 
 from controlplane.pki import Authority
 from controlplane.record import FILE, Record, RecordError
-from testbed.hardware import TWO_NODES, FakeNode
+from testbed.driver.hardware import TWO_NODES, FakeNode
 
 
 def _record(*nodes: FakeNode) -> Record:

@@ -29,7 +29,7 @@ LIMIT = """
 import sys
 from pathlib import Path
 import pynvml
-from testbed.hardware import FIRST_DRIVER_WITH_LIMITS, FakeDriver
+from testbed.driver.hardware import FIRST_DRIVER_WITH_LIMITS, FakeDriver
 
 driver = FakeDriver(Path(sys.argv[1]))
 driver.load(version=FIRST_DRIVER_WITH_LIMITS)

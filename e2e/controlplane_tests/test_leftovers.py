@@ -15,8 +15,8 @@ import pytest
 from controlplane.cluster import ControlPlane
 from controlplane.record import FILE
 from controlplane_tests.machine_state import Footprint, groups
+from testbed.driver.hardware import TWO_NODES
 from testbed.folders import FolderInUseError, claimed
-from testbed.hardware import TWO_NODES
 from testbed.processes import commands_with
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.usefixtures("able_machine", "driver")]

@@ -16,7 +16,7 @@ from controlplane import nvidia
 from controlplane.cluster import DRIVER, ControlPlane
 from controlplane.machines.node import Node
 from controlplane_tests.conftest import PROBE_IMAGE, until
-from testbed.hardware import FakeNode
+from testbed.driver.hardware import FakeNode
 
 pytestmark = pytest.mark.timeout(300)
 GPUS = FakeNode.of("kinds", "Tesla T4", 16384, 2).gpus

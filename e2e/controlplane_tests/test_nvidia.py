@@ -15,7 +15,7 @@ import pytest
 from controlplane import nvidia
 from controlplane.cluster import DRIVER
 from controlplane.programs import build
-from testbed.hardware import FakeNode
+from testbed.driver.hardware import FakeNode
 
 NODE = FakeNode.of("node-a", "Tesla T4", 16384, 2)
 LIBRARIES = f"usr/lib/{os.uname().machine}-linux-gnu"

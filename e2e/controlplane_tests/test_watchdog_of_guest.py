@@ -19,7 +19,7 @@ from controlplane.guest import kernel
 from controlplane.guest.kernel import Guest, Job
 from controlplane.machines.machine import Description, Machine
 from controlplane_tests.conftest import until
-from testbed.hardware import FIRST_DRIVER_WITH_LIMITS, FakeDriver, FakeNode
+from testbed.driver.hardware import FIRST_DRIVER_WITH_LIMITS, FakeDriver, FakeNode
 
 pytestmark = [
     pytest.mark.usefixtures("able_machine", "driver"),
@@ -38,13 +38,13 @@ LIBRARY = {
     "CUDA_DEVICE_MEMORY_LIMIT_0": f"{SHARE_MIB}m",
     "CUDA_DEVICE_MEMORY_SHARED_CACHE": f"{REGION}/region.cache",
 }
-LIMIT = "import os, sys; from testbed.memory_limits import limit_memory as limit; "
+LIMIT = "import os, sys; from testbed.driver.memory_limits import limit_memory as limit; "
 LIMIT += "limit(sys.argv[1], {sys.argv[2]: int(sys.argv[3]) << 20}, os.environ)"
 LIST = """
 import sys
 from pathlib import Path
 import pynvml
-from testbed.hardware import FakeDriver
+from testbed.driver.hardware import FakeDriver
 driver, uuid = FakeDriver(Path(sys.argv[1])), sys.argv[2]
 driver.recover()
 driver.recover(uuid)

@@ -13,7 +13,7 @@ from drills.holders import Holder, Host, Instance, Library, Namespace, scratch
 from drills.promises import LIBRARY, MIG, MPS_REQUIRED, NO_DEVICE, Enforced, Promise, holds, leaves
 from drills.watchdog import Listed, findings
 from hamicommon.wire.limits_file import DeviceLimits
-from testbed.hardware import FakeNode
+from testbed.driver.hardware import FakeNode
 
 SHARE_PERCENT = 25
 TOLERANCE_POINTS = 2

@@ -17,7 +17,7 @@ from minicluster.kubelet.runtime import isolation
 from minicluster.kubelet.runtime.cdi import CdiCache
 from minicluster.kubelet.runtime.containers import RunningContainer, Runtime, Wanted
 from minicluster.kubelet.runtime.isolation import Mount
-from testbed.hardware import VARIABLES_FILE
+from testbed.driver.hardware import VARIABLES_FILE
 from testbed.waiting import eventually
 
 KINDS = [kind for kind in (isolation.MOUNT, isolation.USER) if isolation.probe(kind, True) is None]

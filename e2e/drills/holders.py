@@ -18,8 +18,8 @@ from hami_device_plugin.decide.allocate.namespaces import PIPES_IN_CONTAINER
 from hamicommon.wire.limits_file import DeviceLimits, LimitsFile, encode_limits_file
 from minicluster.kubelet.runtime import isolation
 from minicluster.kubelet.runtime.isolation import Mount
-from testbed.hardware import FIRST_DRIVER_WITH_LIMITS, FIRST_DRIVER_WITH_MPS, FakeDriver, StandInCgroups
-from testbed.mps import CONTROL, mps_control
+from testbed.driver.hardware import FIRST_DRIVER_WITH_LIMITS, FIRST_DRIVER_WITH_MPS, FakeDriver, StandInCgroups
+from testbed.driver.mps import CONTROL, mps_control
 from testbed.waiting import eventually
 
 NATIVE = Path(__file__).resolve().parents[2] / "build/native"

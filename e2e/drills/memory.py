@@ -14,7 +14,7 @@ from drills.holders import Cgroup, Holder, Host, Library, scratch
 from drills.promises import BOTH, DMEM, LIBRARY, Enforced, Promise, holds, leaves
 from drills.watchdog import Listed, findings
 from hamicommon.wire.limits_file import DeviceLimits
-from testbed.hardware import FakeNode
+from testbed.driver.hardware import FakeNode
 
 SHARE_MIB = 1000
 _LEND = """

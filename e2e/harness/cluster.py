@@ -19,7 +19,7 @@ import yaml
 
 from hamicommon.model import Object
 from minicluster.client import Client
-from testbed.hardware import FakeNode
+from testbed.driver.hardware import FakeNode
 from testbed.waiting import NotInTimeError, eventually
 
 if TYPE_CHECKING:

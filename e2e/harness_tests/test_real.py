@@ -7,7 +7,7 @@ from harness.clusters.real import RealCluster
 from harness.clusters.release import HAMI
 from harness.isolation import own_namespace
 from harness.manifests import a_pod
-from testbed.hardware import FakeNode
+from testbed.driver.hardware import FakeNode
 
 pytestmark = pytest.mark.real_only
 

@@ -18,10 +18,10 @@ from harness.manifests import a_pod
 from killpoints.load import SECRETS, TLS_SECRET
 from killpoints.planted import Defect
 from killpoints.points import POINTS, SHARED, Point
+from testbed.driver.hardware import FakeNode
+from testbed.driver.mps import BINARIES, CONTROL, MpsControl, driver_root
 from testbed.folders import short_folder
-from testbed.hardware import FakeNode
 from testbed.launch.killed_when_told import MET, order
-from testbed.mps import BINARIES, CONTROL, MpsControl, driver_root
 from testbed.processes import Process, Supervisor
 
 HOST = "a"

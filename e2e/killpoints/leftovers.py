@@ -14,8 +14,8 @@ from harness.cluster import Cluster
 from harness.clusters.embedded import FAKE_DRIVER
 from harness.clusters.mixed import MIG, MPS
 from killpoints.load import CORES
-from testbed.mig import instances
-from testbed.mps import MpsCommandError, MpsControl
+from testbed.driver.mig import instances
+from testbed.driver.mps import MpsCommandError, MpsControl
 
 SPEC = "hami.io-vgpu_"
 """The begin of a CDI spec's name, before the Pod's UID."""

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 from harness.cluster import Cluster
-from testbed.hardware import FakeDriver, FakeNode
+from testbed.driver.hardware import FakeDriver, FakeNode
 
 ON_NODES = ("plugin", "kubelet", "monitor")
 REPLICATED = ("scheduler", "kube-scheduler")

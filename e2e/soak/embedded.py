@@ -14,8 +14,8 @@ from pathlib import Path
 from harness.clusters.mixed import DRIVER, LOCKED, MIG, T4, MixedCluster, part_of
 from minicluster.kubelet.runtime.containers import kill_all
 from soak.cluster import Site, SoakCluster
+from testbed.driver.hardware import FakeNode
 from testbed.folders import short_folder
-from testbed.hardware import FakeNode
 from testbed.waiting import NotInTimeError
 
 A100, A10 = "NVIDIA A100-SXM4-40GB", "NVIDIA A10"

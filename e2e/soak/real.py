@@ -19,7 +19,7 @@ from harness.clusters.release import HAMI, Release
 from minicluster.client import ApiError
 from soak.cluster import REPLICATED, Site, SoakCluster
 from soak.embedded import IDENTITY
-from testbed.hardware import FakeNode
+from testbed.driver.hardware import FakeNode
 from testbed.waiting import eventually
 
 NODES = IDENTITY[:3]

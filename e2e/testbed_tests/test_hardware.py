@@ -2,7 +2,7 @@
 What a test may give a node beside the fake driver.
 """
 
-from testbed.mig.files import mig_minors
+from testbed.driver.mig.files import mig_minors
 
 
 def test_capabilities_have_the_numbers_that_the_driver_reserves() -> None:

@@ -16,7 +16,7 @@ from aiohttp import web
 
 from bench.load.simulation import DEVICE_MIB, REPLICAS, a_node
 from hamicommon.model import Object
-from testbed.hardware import FakeNode
+from testbed.driver.hardware import FakeNode
 
 SHARE_MIB = 3000
 SHARE_CORE_PERCENT = 10

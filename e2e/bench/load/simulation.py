@@ -14,7 +14,7 @@ from hamicommon.model import Device, Object
 from hamicommon.wire import keys
 from hamicommon.wire.node_devices import decode_node_devices, encode_node_devices
 from minicluster.client import Client, Mirror
-from testbed.hardware import FakeNode
+from testbed.driver.hardware import FakeNode
 
 NAMESPACE = "scale"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"

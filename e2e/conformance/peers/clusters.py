@@ -16,7 +16,7 @@ from pathlib import Path
 
 from conformance.peers.shell import shell_image
 from minicluster.client import Client
-from testbed.hardware import FakeNode
+from testbed.driver.hardware import FakeNode
 from testbed.processes import Supervisor
 from testbed.waiting import eventually
 

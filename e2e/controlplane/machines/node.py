@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from controlplane.machines.machine import Machine, MachineError
-from testbed.hardware import FakeNode
+from testbed.driver.hardware import FakeNode
 
 
 class Node:

@@ -25,7 +25,7 @@ from harness.cluster import ROOT, SCHEDULER_NAME, Cluster, Requests, Settings
 from harness.clusters.service_pods import HAMI, config_map, mirror
 from minicluster.client import Client
 from minicluster.kubelet.runtime.containers import kill_all
-from testbed.hardware import CGROUPS, TWO_NODES, FakeNode, StandInCgroups
+from testbed.driver.hardware import CGROUPS, TWO_NODES, FakeNode, StandInCgroups
 from testbed.ports import free_port
 from testbed.processes import Process, Supervisor, environment, stop_leftovers
 from testbed.waiting import NotInTimeError, eventually

@@ -13,8 +13,8 @@ from harness.clusters import embedded
 from harness.clusters.embedded import EmbeddedCluster
 from harness.clusters.service_pods import HAMI
 from testbed import configmaps
-from testbed.hardware import CGROUPS, FIRST_DRIVER_WITH_LIMITS, FIRST_DRIVER_WITH_MPS, FakeNode
-from testbed.native_cdi import write_driver
+from testbed.driver.hardware import CGROUPS, FIRST_DRIVER_WITH_LIMITS, FIRST_DRIVER_WITH_MPS, FakeNode
+from testbed.driver.native_cdi import write_driver
 
 T4 = "Tesla T4"
 MIG = FakeNode.of("mig-a", "NVIDIA H100 80GB HBM3", 81920, 1)

@@ -25,7 +25,7 @@ from harness.cluster import ROOT, Cluster, Requests, Settings
 from harness.clusters.release import CHART, DEPLOY_SECONDS, HAMI, HOME_LABEL, Release, Value
 from harness.isolation import enter_new_namespace
 from minicluster.client import ApiError, Client
-from testbed.hardware import TWO_NODES, FakeNode
+from testbed.driver.hardware import TWO_NODES, FakeNode
 from testbed.processes import environment
 from testbed.waiting import eventually
 

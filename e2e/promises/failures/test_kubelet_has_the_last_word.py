@@ -18,7 +18,7 @@ from controlplane import nvidia
 from hamicommon.model import Object
 from harness.cluster import Cluster, ClusterOf, Settings
 from harness.manifests import SLEEP, a_container, a_pod
-from testbed.hardware import TWO_NODES, FakeDriver, FakeNode
+from testbed.driver.hardware import TWO_NODES, FakeDriver, FakeNode
 from testbed.waiting import eventually
 
 pytestmark = pytest.mark.timeout(400)

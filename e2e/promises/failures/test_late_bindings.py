@@ -18,8 +18,8 @@ import pytest
 from harness.cluster import Settings
 from harness.clusters.embedded import EmbeddedCluster, running
 from harness.manifests import SLEEP, a_pod
+from testbed.driver.hardware import FakeNode
 from testbed.folders import short_folder
-from testbed.hardware import FakeNode
 from testbed.waiting import eventually
 
 pytestmark = [pytest.mark.embedded_only, pytest.mark.timeout(120)]

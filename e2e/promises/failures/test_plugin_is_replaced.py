@@ -11,8 +11,8 @@ from harness.cluster import Cluster, Settings
 from harness.clusters import embedded
 from harness.invariants import check
 from harness.manifests import SLEEP, a_pod
+from testbed.driver.hardware import FakeNode
 from testbed.folders import short_folder
-from testbed.hardware import FakeNode
 
 pytestmark = pytest.mark.embedded_only
 

@@ -14,7 +14,7 @@ from controlplane.cluster import DRIVER
 from harness.cluster import Cluster, ClusterOf, Settings
 from harness.clusters.real import RealCluster
 from harness.manifests import SLEEP, a_pod
-from testbed.hardware import FakeDriver, FakeNode
+from testbed.driver.hardware import FakeDriver, FakeNode
 from testbed.waiting import eventually
 
 pytestmark = pytest.mark.timeout(400)

@@ -11,7 +11,7 @@ from harness.cluster import Cluster, ClusterOf, Settings
 from harness.clusters import embedded
 from harness.manifests import SLEEP, a_pod
 from testbed import configmaps
-from testbed.hardware import TWO_NODES
+from testbed.driver.hardware import TWO_NODES
 from testbed.waiting import eventually
 
 DEVICE_CONFIG = embedded.DEVICE_CONFIG.read_text()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from harness.cluster import ClusterOf, Settings
 from harness.invariants import check
 from harness.manifests import SLEEP, a_pod
-from testbed.hardware import FakeNode
+from testbed.driver.hardware import FakeNode
 
 PODS = 40
 EIGHT_DEVICES = (FakeNode.of("big", "NVIDIA H100 80GB HBM3", 81559, 8),)

@@ -7,7 +7,7 @@ import asyncio
 from harness.cluster import ClusterOf, Settings
 from harness.invariants import check, samples
 from harness.manifests import SLEEP, a_pod
-from testbed.hardware import FakeNode
+from testbed.driver.hardware import FakeNode
 
 NODES = tuple(FakeNode.of(name, "NVIDIA A10", 24576, 2) for name in ("left", "right"))
 CHOOSING = Settings(prioritize_weight=20)

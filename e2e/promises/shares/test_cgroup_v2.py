@@ -21,7 +21,7 @@ from controlplane.guest.node import GuestNode
 from harness.cluster import ROOT, Cluster, Settings
 from harness.clusters.real import IMAGES, RealCluster
 from harness.manifests import IMAGE, SLEEP, a_pod
-from testbed.hardware import CGROUPS, FIRST_DRIVER_WITH_LIMITS, VARIABLES_FILE, FakeNode
+from testbed.driver.hardware import CGROUPS, FIRST_DRIVER_WITH_LIMITS, VARIABLES_FILE, FakeNode
 from testbed.waiting import NotInTimeError, eventually
 
 pytestmark = [
@@ -54,7 +54,7 @@ TELL_HOOK = f"echo FAKE_DRIVER_DIR={nvidia.HARDWARE} >{VARIABLES_FILE}"
 """A runtime gives hooks no environment. A real driver needs none."""
 COUNT_MISC = f"""
 from pathlib import Path
-from testbed.hardware import FakeDriver
+from testbed.driver.hardware import FakeDriver
 FakeDriver(Path({str(nvidia.HARDWARE)!r})).count_misc_as_there()
 """
 BYPASS = """

@@ -16,9 +16,9 @@ from hamicommon.model import Object
 from harness.cluster import Cluster, Settings
 from harness.clusters import embedded
 from harness.manifests import a_container, a_pod
+from testbed.driver.hardware import CGROUPS, FIRST_DRIVER_WITH_LIMITS, FakeDriver, FakeNode, StandInCgroups
+from testbed.driver.native_cdi import write_driver
 from testbed.folders import short_folder
-from testbed.hardware import CGROUPS, FIRST_DRIVER_WITH_LIMITS, FakeDriver, FakeNode, StandInCgroups
-from testbed.native_cdi import write_driver
 from testbed.waiting import eventually
 
 pytestmark = pytest.mark.embedded_only

@@ -7,7 +7,7 @@ import pytest
 from hamicommon.wire.pair_scores import decode_pair_scores
 from harness.cluster import Cluster, ClusterOf, Settings
 from harness.manifests import SLEEP, a_pod
-from testbed.hardware import FakeDriver, FakeNode
+from testbed.driver.hardware import FakeDriver, FakeNode
 from testbed.waiting import eventually
 
 NODE = FakeNode.of("linked", "NVIDIA A100-SXM4-40GB", 40960, 4)

@@ -13,8 +13,8 @@ from harness.cluster import ROOT, Cluster, ClusterOf, Settings
 from harness.clusters import embedded
 from harness.load import kept_running
 from harness.manifests import SLEEP, a_container, a_pod
-from testbed.hardware import FakeNode
-from testbed.mig import instances as mig_instances
+from testbed.driver.hardware import FakeNode
+from testbed.driver.mig import instances as mig_instances
 from testbed.waiting import eventually
 
 HOPPER = FakeNode.of("node-a", "NVIDIA H100 80GB HBM3", 81920, 1)

@@ -18,9 +18,9 @@ from controlplane.cluster import DRIVER
 from harness.cluster import Settings
 from harness.clusters.real import RealCluster
 from harness.manifests import a_container, a_pod
-from testbed.hardware import FakeNode
-from testbed.mig import instances as mig_instances
-from testbed.mig.files import device_files
+from testbed.driver.hardware import FakeNode
+from testbed.driver.mig import instances as mig_instances
+from testbed.driver.mig.files import device_files
 from testbed.waiting import eventually
 
 pytestmark = [pytest.mark.real_only, pytest.mark.timeout(400)]

@@ -21,9 +21,9 @@ from hamicommon.model import Object
 from harness.cluster import Cluster, Settings
 from harness.clusters import embedded
 from harness.manifests import HOLD, SLEEP, a_pod
+from testbed.driver.hardware import FIRST_DRIVER_WITH_MPS, FakeNode
+from testbed.driver.mps import daemon_pid, driver_root
 from testbed.folders import short_folder
-from testbed.hardware import FIRST_DRIVER_WITH_MPS, FakeNode
-from testbed.mps import daemon_pid, driver_root
 from testbed.waiting import eventually
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """
 Containers get devices and driver by CDI alone, from a container runtime that knows nothing of NVIDIA.
 
-The generator here is a stand-in, `testbed.native_cdi`. Real clusters run NVIDIA's own: test_node_kinds.py.
+The generator here is a stand-in, `testbed.driver.native_cdi`. Real clusters run NVIDIA's own: test_node_kinds.py.
 """
 
 from collections.abc import AsyncIterator
@@ -12,9 +12,9 @@ import pytest_asyncio
 from harness.cluster import Cluster, Settings
 from harness.clusters import embedded
 from harness.manifests import a_container, a_pod
+from testbed.driver.hardware import FakeNode
+from testbed.driver.native_cdi import write_driver
 from testbed.folders import short_folder
-from testbed.hardware import FakeNode
-from testbed.native_cdi import write_driver
 from testbed.waiting import eventually
 
 pytestmark = pytest.mark.embedded_only

@@ -27,7 +27,7 @@ from promises.shares.test_share_is_exact import (
     test_every_container_of_a_pod_has_its_own_share,
     test_share_in_mib_and_percent_is_granted_and_in_the_environment,
 )
-from testbed.hardware import FakeNode
+from testbed.driver.hardware import FakeNode
 
 __all__ = [
     "test_allocation_beyond_the_share_fails_and_the_neighbour_continues",

@@ -12,7 +12,7 @@ from hamicommon.model import Object, Share
 from hamicommon.pod.reading import read_pod
 from harness.cluster import ROOT, Cluster, ClusterOf, Settings
 from harness.manifests import SLEEP, a_container, a_pod
-from testbed.hardware import FakeNode
+from testbed.driver.hardware import FakeNode
 from testbed.waiting import eventually
 
 

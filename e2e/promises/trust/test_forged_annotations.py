@@ -17,7 +17,7 @@ from harness.clusters.real import RealCluster
 from harness.clusters.release import HAMI
 from harness.manifests import SLEEP, a_container, a_pod
 from promises.trust.editor import HAMIS_SCHEDULER, Editor
-from testbed.hardware import TWO_NODES
+from testbed.driver.hardware import TWO_NODES
 from testbed.waiting import eventually
 
 pytestmark = pytest.mark.real_only

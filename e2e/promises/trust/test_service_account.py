@@ -19,7 +19,7 @@ from controlplane.pki import issue_serving
 from harness.cluster import ClusterOf, Settings
 from harness.clusters.embedded import EmbeddedCluster
 from harness.manifests import a_pod
-from testbed.hardware import TWO_NODES
+from testbed.driver.hardware import TWO_NODES
 from testbed.waiting import eventually
 
 pytestmark = [

@@ -17,7 +17,7 @@ from harness.clusters.real import RealCluster
 from harness.clusters.release import HAMI
 from harness.manifests import SLEEP, a_container, a_pod
 from minicluster.client import ApiError, Client
-from testbed.hardware import TWO_NODES
+from testbed.driver.hardware import TWO_NODES
 
 pytestmark = pytest.mark.real_only
 

@@ -18,10 +18,10 @@ from harness.cluster import Cluster, ClusterOf, Settings
 from harness.clusters import embedded
 from harness.clusters.embedded import EmbeddedCluster
 from harness.manifests import SLEEP, a_pod
+from testbed.driver.hardware import CGROUPS, FIRST_DRIVER_WITH_LIMITS, FakeDriver, FakeNode
+from testbed.driver.memory_limits import limit_memory
+from testbed.driver.native_cdi import write_driver
 from testbed.folders import short_folder
-from testbed.hardware import CGROUPS, FIRST_DRIVER_WITH_LIMITS, FakeDriver, FakeNode
-from testbed.memory_limits import limit_memory
-from testbed.native_cdi import write_driver
 from testbed.waiting import eventually
 
 pytestmark = pytest.mark.embedded_only

@@ -8,7 +8,7 @@ from hamicommon.vendors import nvidia
 from hamicommon.wire import keys
 from harness.cluster import Cluster, ClusterOf, Settings
 from harness.manifests import SLEEP, a_container, a_pod
-from testbed.hardware import TWO_NODES
+from testbed.driver.hardware import TWO_NODES
 from testbed.waiting import eventually
 
 CARD, OTHER = TWO_NODES[0].gpus

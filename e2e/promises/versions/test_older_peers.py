@@ -11,7 +11,7 @@ from hamicommon.wire.node_devices import decode_node_devices
 from harness.cluster import ClusterOf, Settings
 from harness.invariants import check
 from harness.manifests import SLEEP, a_pod
-from testbed.hardware import FakeNode
+from testbed.driver.hardware import FakeNode
 
 NODES = (FakeNode.of("old", "NVIDIA A10", 24576, 2),)
 PODS = 6

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hamicommon.pod.control_groups import ContainerGroup, container_group
 from hamicommon.runtime.host.control_groups import ControlGroups
-from testbed.hardware import StandInCgroups
+from testbed.driver.hardware import StandInCgroups
 
 UID = "3f1c2b9a-0d4e-4b7a-9c1d-2e5f6a7b8c9d"
 OTHER = "00000000-0000-4000-8000-000000000000"

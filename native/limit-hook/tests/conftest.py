@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hook_node import LEAF, NODE, ROOT, HookNode
 
-from testbed.hardware import FIRST_DRIVER_WITH_LIMITS, StandInCgroups
+from testbed.driver.hardware import FIRST_DRIVER_WITH_LIMITS, StandInCgroups
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from testbed.hardware import FakeDriver, FakeNode, StandInCgroups
-from testbed.memory_limits import memory_limits
+from testbed.driver.hardware import FakeDriver, FakeNode, StandInCgroups
+from testbed.driver.memory_limits import memory_limits
 
 ROOT = Path(__file__).resolve().parents[3]
 NODE = FakeNode.of("node", "Fake", 16384, 2)

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from elf import needed
-from testbed.memory_limits import NO_LIMIT, memory_limits
+from testbed.driver.memory_limits import NO_LIMIT, memory_limits
 
 A, B = (gpu.uuid for gpu in NODE.gpus)
 MIB = 1 << 20

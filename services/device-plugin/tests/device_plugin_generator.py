@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.mps import install_mps
+from testbed.driver.mps import install_mps
 
 TOOLKITS = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "hami-e2e"
 FAKE_NVML = Path(__file__).resolve().parents[3] / "build/native/fake_driver/libnvidia-ml.so.1"

@@ -16,7 +16,7 @@ from device_plugin_process import A100, NODE, T4, PluginProcess, a_node, a_pod, 
 
 from hamicommon.dra.names import DRIVER
 from hamicommon.wire.limits_file import decode_limits_file
-from testbed.hardware import FakeDriver
+from testbed.driver.hardware import FakeDriver
 
 pytestmark = needs_fake_driver
 

@@ -30,8 +30,8 @@ from hami_device_plugin.decide.probe.enforcement import (
 )
 from hamicommon.model import Share
 from hamicommon.runtime.host.records import UNPRELOADED, recorded
-from testbed.hardware import FIRST_DRIVER_WITH_LIMITS, FakeDriver, StandInCgroups
-from testbed.memory_limits import NO_LIMIT, limit_memory, memory_limits
+from testbed.driver.hardware import FIRST_DRIVER_WITH_LIMITS, FakeDriver, StandInCgroups
+from testbed.driver.memory_limits import NO_LIMIT, limit_memory, memory_limits
 
 GIB = 1 << 30
 MIB = 1 << 20

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 
 from hami_device_plugin.decide.probe.links import LinkedDevice, link_scores
 from hamicommon.wire.pair_scores import decode_pair_scores
-from testbed.hardware import FakeDriver
+from testbed.driver.hardware import FakeDriver
 
 SCORES = "hami.io/node-nvidia-score"
 

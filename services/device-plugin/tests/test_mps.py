@@ -19,7 +19,7 @@ from hami_device_plugin.decide.allocate.container_limits import MpsError, thread
 from hami_device_plugin.decide.probe.enforcement import MpsDaemon
 from hamicommon.model import Share
 from hamicommon.wire.limits_file import decode_limits_file
-from testbed.hardware import FakeDriver
+from testbed.driver.hardware import FakeDriver
 
 ANNOTATION = "hami.io/node-enforcement"
 EXCLUSIVE_PROCESS = 3

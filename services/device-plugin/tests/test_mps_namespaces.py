@@ -23,8 +23,8 @@ from device_plugin_process import A100, FAKE_DRIVER, NODE, T4, PluginProcess, a_
 from hami_device_plugin.decide.allocate.namespaces import is_ours, namespace_name
 from hami_device_plugin.decide.probe.enforcement import MpsServer
 from hamicommon.wire.limits_file import decode_limits_file
-from testbed.hardware import FIRST_DRIVER_WITH_MPS, FakeDriver
-from testbed.mps import MpsControl, daemon_pid, driver_root
+from testbed.driver.hardware import FIRST_DRIVER_WITH_MPS, FakeDriver
+from testbed.driver.mps import MpsControl, daemon_pid, driver_root
 
 pytestmark = [
     needs_fake_driver,

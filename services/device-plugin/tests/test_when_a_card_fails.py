@@ -16,7 +16,7 @@ from device_plugin_apiserver import ApiServer
 from device_plugin_kubelet import Kubelet
 from device_plugin_process import NODE, PluginProcess, a_node, a_pod, needs_fake_driver
 
-from testbed.hardware import FakeDriver, FakeNode
+from testbed.driver.hardware import FakeDriver, FakeNode
 
 pytestmark = needs_fake_driver
 

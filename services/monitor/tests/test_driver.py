@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.hardware import FakeDriver
+from testbed.driver.hardware import FakeDriver
 from testbed.waiting import eventually
 
 from .fake_driver import DEVICE_A, DEVICE_B

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from testbed.hardware import FIRST_DRIVER_WITH_LIMITS, FakeDriver, StandInCgroups
-from testbed.memory_limits import limit_memory
+from testbed.driver.hardware import FIRST_DRIVER_WITH_LIMITS, FakeDriver, StandInCgroups
+from testbed.driver.memory_limits import limit_memory
 from testbed.waiting import eventually
 
 from .fake_driver import DEVICE_A, DEVICE_B, built

@@ -8,7 +8,7 @@ import pytest
 from containers import Container
 from hardware.process import Process, Start
 
-from testbed.hardware import FakeDriver
+from testbed.driver.hardware import FakeDriver
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 from containers import GPU_A, GPU_B, GPU_C, Container
 from hardware.process import Start, error
 
-from testbed.hardware import DriverClient, DriverInUseError, FakeDriver
+from testbed.driver.hardware import DriverClient, DriverInUseError, FakeDriver
 
 NOT_LOADED = error(n.NVML_ERROR_DRIVER_NOT_LOADED)
 MISMATCH = error(n.NVML_ERROR_LIB_RM_VERSION_MISMATCH)

@@ -7,7 +7,7 @@ import pytest
 from containers import GPU_A, GPU_B
 from hardware.process import Start, error
 
-from testbed.hardware import FakeDriver
+from testbed.driver.hardware import FakeDriver
 
 UNKNOWN = error(n.NVML_ERROR_UNKNOWN)
 LONGER_THAN_A_CALL_SECONDS = 0.3

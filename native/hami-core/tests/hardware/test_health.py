@@ -9,7 +9,7 @@ import pytest
 from containers import DEVICES, GPU_A, GPU_B, Container
 from hardware.process import Process, Start, error
 
-from testbed.hardware import DriverInUseError, FakeDriver
+from testbed.driver.hardware import DriverInUseError, FakeDriver
 
 NOT_SUPPORTED = error(n.NVML_ERROR_NOT_SUPPORTED)
 ECC = "[n.nvmlDeviceGetTotalEccErrors(gpu(0), error, counter) for error in (0, 1) for counter in (0, 1)]"

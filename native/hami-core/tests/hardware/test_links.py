@@ -9,7 +9,7 @@ import pytest
 from containers import GPU_A, GPU_B, GPU_C
 from hardware.process import Process, Start, error
 
-from testbed.hardware import FakeDriver
+from testbed.driver.hardware import FakeDriver
 
 NOT_SUPPORTED = error(n.NVML_ERROR_NOT_SUPPORTED)
 INVALID = error(n.NVML_ERROR_INVALID_ARGUMENT)

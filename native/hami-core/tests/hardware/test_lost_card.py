@@ -7,7 +7,7 @@ import pytest
 from containers import GPU_A, GPU_B, GPU_C
 from hardware.process import Start, error
 
-from testbed.hardware import FakeDriver
+from testbed.driver.hardware import FakeDriver
 
 IS_LOST = error(n.NVML_ERROR_GPU_IS_LOST)
 CUDA_SUCCESS, CUDA_UNKNOWN = 0, 999

@@ -12,7 +12,7 @@ import pytest
 from containers import GPU_A, HERE, Container
 from hardware.process import Process, Start, error
 
-from testbed.hardware import FIRST_DRIVER_WITH_LIMITS, FakeDriver, StandInCgroups
+from testbed.driver.hardware import FIRST_DRIVER_WITH_LIMITS, FakeDriver, StandInCgroups
 
 MIB = 1 << 20
 NO_LIMIT = 2**64 - 1

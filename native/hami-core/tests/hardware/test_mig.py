@@ -15,8 +15,8 @@ import pytest
 from containers import GPU_A, GPU_B, GPU_C, Container
 from hardware.process import Process, Start, error
 
-from testbed.hardware import FakeDriver
-from testbed.mig.files import mig_minors
+from testbed.driver.hardware import FakeDriver
+from testbed.driver.mig.files import mig_minors
 
 NOT_SUPPORTED = error(n.NVML_ERROR_NOT_SUPPORTED)
 INVALID = error(n.NVML_ERROR_INVALID_ARGUMENT)

@@ -12,8 +12,8 @@ import pytest
 from containers import Container
 
 from hamicommon.wire.region.codec import decode_region
-from testbed.hardware import FIRST_DRIVER_WITH_MPS, FakeDriver
-from testbed.mps import mps_control
+from testbed.driver.hardware import FIRST_DRIVER_WITH_MPS, FakeDriver
+from testbed.driver.mps import mps_control
 
 ALLOCATE = """
 say("ready")

@@ -34,7 +34,7 @@ from hami_device_plugin.decide.mig.grant import (
 )
 from hami_device_plugin.decide.probe.strategy import ENVVAR, VOLUME_MOUNTS
 from hamicommon.runtime.host.nvml import Nvml
-from testbed.mig.files import device_files, mig_minors, show_mig
+from testbed.driver.mig.files import device_files, mig_minors, show_mig
 
 SECOND = Address(gpu_index=1, gpu_minor=2, index=1, gpu_instance_id=9, compute_instance_id=0)
 NUMBERS = ("--device-id-strategy=index", "--pass-device-specs", "--device-list-strategy=envvar")

@@ -24,7 +24,7 @@ from device_plugin_mig_process import (
 )
 from device_plugin_process import A100, PluginProcess, a_node, a_pod, needs_fake_driver
 
-from testbed.mig.files import device_files, show_mig
+from testbed.driver.mig.files import device_files, show_mig
 
 pytestmark = needs_fake_driver
 

@@ -30,7 +30,7 @@ from hamicommon.runtime.api.kube import Kube
 from hamicommon.runtime.host.nvml import NvmlError
 from hamicommon.runtime.host.records import UNPRELOADED, record
 from hamicommon.runtime.host.worker import HangError
-from testbed.hardware import StandInCgroups
+from testbed.driver.hardware import StandInCgroups
 from testbed.waiting import eventually
 
 from ..pod_server import PodServer, a_pod

@@ -9,8 +9,8 @@ from containers import Container
 from hardware.mps.node import Node
 from hardware.process import Start
 
-from testbed.hardware import FIRST_DRIVER_WITH_MPS, FakeDriver
-from testbed.mps import MpsControl, mps_control
+from testbed.driver.hardware import FIRST_DRIVER_WITH_MPS, FakeDriver
+from testbed.driver.mps import MpsControl, mps_control
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 from containers import HERE
 from hardware.process import Process, Start
 
-from testbed.mps import MpsCommandError, MpsControl
+from testbed.driver.mps import MpsCommandError, MpsControl
 
 SUCCESS, UNAVAILABLE, NO_DEVICE, ILLEGAL_ADDRESS, NOT_PERMITTED = 0, 46, 100, 700, 800
 RPC_FAILURE, SERVER_NOT_READY, MAX_CONNECTIONS, TERMINATED = 806, 807, 809, 810

@@ -16,7 +16,7 @@ from fake_driver.mps.commands import CLIENT_COLUMNS
 from hardware.mps.node import MAX_CONNECTIONS, SUCCESS, TERMINATED, Node, needs_root, refusal, until
 from hardware.process import Start
 
-from testbed.mps import MpsControl
+from testbed.driver.mps import MpsControl
 
 
 @pytest.mark.parametrize(("percentage", "expected"), [(50, 54), (25, 26), (75, 80), (10, 10), (1, 2), (None, 108)])

@@ -10,8 +10,8 @@ import pytest
 from containers import Container
 from hardware.mps.node import Node, refusal, until
 
-from testbed.hardware import FIRST_DRIVER_WITH_MPS, FakeDriver
-from testbed.mps import MpsControl, install_mps, mps_control
+from testbed.driver.hardware import FIRST_DRIVER_WITH_MPS, FakeDriver
+from testbed.driver.mps import MpsControl, install_mps, mps_control
 
 
 def test_daemon_says_where_clients_connect(control: MpsControl) -> None:

@@ -9,7 +9,7 @@ import time
 import pytest
 from hardware.mps.node import ILLEGAL_ADDRESS, RPC_FAILURE, SERVER_NOT_READY, SUCCESS, Node, until
 
-from testbed.hardware import FakeDriver
+from testbed.driver.hardware import FakeDriver
 
 
 def test_client_that_is_killed_at_work_faults_the_others_of_its_device(node: Node) -> None:

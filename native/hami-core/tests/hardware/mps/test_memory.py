@@ -9,7 +9,7 @@ from containers import GPU_A
 from hardware.mps.node import Node
 from hardware.process import Start
 
-from testbed.hardware import FakeDriver, StandInCgroups
+from testbed.driver.hardware import FakeDriver, StandInCgroups
 
 
 def test_pinned_limit_shows_as_free_and_not_as_total(node: Node) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hardware.mps.node import NOT_PERMITTED, SUCCESS, TENANT, TERMINATED, Node, commands_of, needs_root, refusal, until
 from hardware.process import Start
 
-from testbed.mps import MpsControl
+from testbed.driver.mps import MpsControl
 
 
 def test_namespace_has_a_folder_and_limits(node: Node) -> None:

@@ -10,8 +10,8 @@ from containers import GPU_A, GPU_B, Container
 from hardware.mps.node import NO_DEVICE, SUCCESS, TENANT, UNAVAILABLE, Node, commands_of, needs_root, refusal, until
 from hardware.process import Start
 
-from testbed.hardware import FIRST_DRIVER_WITH_MPS, FakeDriver
-from testbed.mps import MpsControl, install_mps
+from testbed.driver.hardware import FIRST_DRIVER_WITH_MPS, FakeDriver
+from testbed.driver.mps import MpsControl, install_mps
 
 
 def test_server_is_created_listed_and_deleted(node: Node) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from minicluster.kubelet.runtime import groups
-from testbed.mig.files import show_mig
+from testbed.driver.mig.files import show_mig
 
 VARIABLES_FILE = Path("/run/fake-driver.env")
 """

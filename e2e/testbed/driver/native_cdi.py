@@ -5,7 +5,7 @@ A driver root with a stand-in for NVIDIA's generator of CDI specs, which describ
 import sys
 from pathlib import Path
 
-from testbed.mps import install_mps
+from testbed.driver.mps import install_mps
 
 GENERATOR = """#!{python}
 import json, os, pathlib, sys

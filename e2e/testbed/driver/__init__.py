@@ -1,0 +1,3 @@
+"""
+The fake driver on a Node: its hardware, its limits on memory, MPS, MIG, and how CDI describes it.
+"""
