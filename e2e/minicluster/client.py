@@ -30,6 +30,12 @@ PATCH_TYPES = {
 REQUEST_TIMEOUT_SECONDS = 30.0
 RECONNECT_DELAY_SECONDS = (0.05, 5.0)
 """The first and the longest pause before a failed list or watch is retried. The pause doubles, with jitter."""
+WATCH_SILENCE_SECONDS = 45.0
+"""
+After which a watch is taken for broken, as the client of Kubernetes does when its ping is not answered.
+
+Source: https://github.com/kubernetes/apimachinery/blob/v0.37.2/pkg/util/net/http.go (`configureHTTP2Transport`)
+"""
 
 
 class ApiError(Exception):
@@ -186,7 +192,10 @@ class Client:
         params = {"watch": "true", "resourceVersion": resource_version, "allowWatchBookmarks": "true", **query}
         try:
             async with self._session.get(
-                self.server + path, params=params, timeout=aiohttp.ClientTimeout(total=None), read_bufsize=2**20
+                self.server + path,
+                params=params,
+                timeout=aiohttp.ClientTimeout(total=None, sock_read=WATCH_SILENCE_SECONDS),
+                read_bufsize=2**20,
             ) as response:
                 if response.status >= 400:
                     raise _error_of(response.status, await response.read())
