@@ -3,6 +3,9 @@ The hook lets the driver limit a container, or fails with one sentence and the c
 """
 
 import json
+import random
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -61,23 +64,53 @@ def test_container_that_may_have_all_is_told_so(node: HookNode) -> None:
     assert f"0 {NO_LIMIT}" == node.limits()[0]
 
 
-@with_dmem
+_RUNNING = """
+import ctypes, signal
+cuda = ctypes.CDLL("libcuda.so.1")
+assert (0, 0) == (cuda.cuInit(0), cuda.cuCtxCreate_v2(ctypes.byref(ctypes.c_void_p()), 0, 0))
+print("runs", flush=True)
+signal.pause()
+"""
+
+
+@both
+@pytest.mark.timeout(600)
 def test_nothing_is_left_of_a_thousand_containers(node: HookNode) -> None:
-    """Those that ended and those that were killed at their start. The cgroups above have no soft limit."""
-    groups = [f"/kubepods/pod{number}/c" for number in range(1000)]
-    for group in groups:
+    """Killed in the hook, after it, or while a program has memory. The cgroups above are as before."""
+    above = f"{node.cgroups.root}/kubepods"
+    before = memory_limits(above, node.on_host())
+    chance = random.Random(1)
+    points = chance.choices(["hook", "set", "running"], [60, 37, 3], k=1000)
+    for number, point in enumerate(points):
+        group = f"/kubepods/pod{number}/c"
         node.cgroups.create(group)
         node.show_cgroup(f"0::{group}\n")
         process = node.start(*LIMIT, state=STATE)
-        if group.endswith(("3/c", "7/c")):
+        if point == "hook":
+            time.sleep(chance.uniform(0, 0.02))
             process.kill()
         process.wait()
+        if point == "running":
+            program = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", _RUNNING],
+                env=node.on_host() | node.cgroups.variables(group),
+                stdout=subprocess.PIPE,
+            )
+            assert program.stdout is not None
+            assert b"runs\n" == program.stdout.readline()
+            program.kill()
+            program.communicate()
+        # A call of the driver that began before the kill ends after it.
+        _wait(lambda: not node.driver.clients())
         node.cgroups.remove(group)
 
     assert {} == node.cgroups.soft_limits()
+    assert before == memory_limits(above, node.on_host())
     node.show_cgroup(f"0::{LEAF}\n")
     assert 0 == node.run(f"{A}={16384 * MIB}", state=STATE).returncode
     assert f"0 {16384 * MIB}" == node.limits()[0]
+    assert 0 == node.run(f"{A}=max", state=STATE).returncode
+    assert f"0 {NO_LIMIT}" == node.limits()[0]
 
 
 @with_dmem
