@@ -44,6 +44,15 @@ os.seteuid(60000)
 print(cuda.cuInit(0), cuda.cuCtxCreate_v2(ctypes.byref(ctypes.c_void_p()), 0, 1), flush=True)
 time.sleep(60)
 """
+MULTIPROCESSORS = """
+import ctypes, os
+cuda, count, zero = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), ctypes.c_uint64(0)
+# It opens the hardware, whose folder is root's.
+cuda.fake_truth_memory(0, zero), cuda.fake_truth_busy_ns(0, zero, zero, zero)
+os.seteuid(60000)
+assert (0, 0) == (cuda.cuInit(0), cuda.cuDeviceGetAttribute(ctypes.byref(count), 16, 0))
+print(count.value, flush=True)
+"""
 
 
 class MpsNode:
@@ -223,6 +232,41 @@ async def test_namespaces_are_made_again_when_the_daemon_has_lost_them(
         assert {name: "20.00"} == node.percents()
         _, metrics = await plugin.get("/metrics")
     assert "hami_device_plugin_mps_namespaces_restored_total 1.0" in metrics
+
+
+async def test_container_that_ran_is_without_its_limit_after_the_daemon_has_ended(
+    node: MpsNode, api: ApiServer, kubelet: Kubelet
+) -> None:
+    """Its mount is the folder that went with the daemon. The Event says that later programs have no limit either."""
+    async with node.plugin(api, kubelet) as plugin:
+        edits = await started(plugin, api, kubelet, 20, **TENANT)
+        folder = f"{node.root}{pipes(edits)['/tmp/nvidia-mps']}"
+        inside = 'mkdir -p /tmp/nvidia-mps && mount --bind "$0" /tmp/nvidia-mps && while read -r _; do "$@"; done'
+        command = ["unshare", "--mount", "sh", "-c", inside, folder, sys.executable, "-c", MULTIPROCESSORS]
+        driver = {"LD_LIBRARY_PATH": str(FAKE_DRIVER), "FAKE_DRIVER_DIR": str(node.host / "hardware")}
+        pipe = asyncio.subprocess.PIPE
+        container = await asyncio.create_subprocess_exec(
+            *command, env={"PATH": os.environ["PATH"], **driver}, stdin=pipe, stdout=pipe
+        )
+        assert container.stdin is not None
+        assert container.stdout is not None
+        container.stdin.write(b"\n")
+        limited = int(await container.stdout.readline())
+        state = {"name": "main", "containerID": "containerd://1", "state": {"running": {}}}
+        pod = a_tenants_pod("p", 20, **TENANT)
+        api.put("pods", {**pod, "status": {"phase": "Running", "containerStatuses": [state]}})
+        node.kill_daemon()
+        await plugin.until(lambda: bool(api.events("ComputeLimitRestored")))
+        container.stdin.write(b"\n")
+        unlimited = int(await container.stdout.readline())
+        container.stdin.close()
+        await container.wait()
+        _, metrics = await plugin.get("/metrics")
+
+    assert (20, 108) == (limited, unlimited)
+    assert "hami_device_plugin_mps_restarts_total 1.0" in metrics
+    [event] = api.events("ComputeLimitRestored")
+    assert "later ones too" in str(event)
 
 
 async def test_program_with_an_empty_environment_is_a_client(node: MpsNode, api: ApiServer, kubelet: Kubelet) -> None:

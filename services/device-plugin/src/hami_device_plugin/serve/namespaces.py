@@ -138,8 +138,9 @@ class Namespaces:
     def _report(self, pod: Pod, container: str, percent: int) -> None:
         self._context.metrics.namespaces_restored.inc()
         text = (
-            f"container {container}: MPS had lost its namespace and has it again, with {percent} %. Programs that ran "
-            "meanwhile may run without a limit: end the Pod if it has some"
+            f"container {container}: MPS had lost its namespace and has it again, with {percent} %. Programs "
+            "that started meanwhile may run without a limit, and later ones too, because the container has the earlier "
+            "folder: end the Pod"
         )
         logger.warning("MPS had lost a namespace", pod=str(pod), container=container)
         self._context.view.report_pod(pod, "ComputeLimitRestored", text)
