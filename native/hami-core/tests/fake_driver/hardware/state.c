@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,6 +56,9 @@ void hw_reap_dead(void)
             continue;
         hw_blocks_forget(position);
         hw_memory_forget(position);
+        /* The pid last: this process may be killed here, and what has a pid is reaped again. */
+        memset(process->device, 0, sizeof(process->device));
+        atomic_signal_fence(memory_order_seq_cst);
         memset(process, 0, sizeof(*process));
     }
     hw_blocks_collect();
