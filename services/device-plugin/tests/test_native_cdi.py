@@ -62,7 +62,8 @@ async def test_way_of_the_node_is_said_everywhere(fake: FakeGenerator, api: ApiS
         _, ready = await plugin.get("/readyz")
         _, metrics = await plugin.get("/metrics")
 
-    assert f"ok\ndevices reach containers by {expected}\n" == ready.partition("memory is limited by ")[0]
+    told = f"ok\nthis is a Node of kind plugin\ndevices reach containers by {expected}\n"
+    assert told == ready.partition("memory is limited by ")[0]
     assert 'hami_device_plugin_device_list_strategy{strategy="cdi-cri"} 1.0' in metrics
     assert 'hami_device_plugin_device_list_strategy{strategy="envvar"} 0.0' in metrics
     assert "Devices reach containers" in plugin.events()
