@@ -31,11 +31,12 @@ async def test_watch_that_falls_silent_is_broken(monkeypatch: pytest.MonkeyPatch
     try:
         [address] = runner.addresses
         async with Client(f"http://127.0.0.1:{address[1]}", "test") as watching:
+            events = watching.watch("/api/v1/pods", "1")
+            seen.append(await anext(events))
             with pytest.raises(ApiError, match="watch /api/v1/pods"):
-                async for kind, _ in watching.watch("/api/v1/pods", "1"):
-                    seen.append(kind)
+                await anext(events)
     finally:
         is_over.set()
         await runner.cleanup()
 
-    assert ["BOOKMARK"] == seen
+    assert [("BOOKMARK", {})] == seen
