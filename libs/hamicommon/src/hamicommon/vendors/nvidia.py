@@ -39,6 +39,7 @@ PLUGIN_NODE_KEYS = (
     PAIR_SCORES_KEY,
     keys.NODE_DEVICE_LIST,
     keys.NODE_ENFORCEMENT,
+    keys.NODE_KIND,
     keys.NODE_LOCK,
     keys.DEVICE_FAULTS,
     keys.DEVICE_RESTORE,
