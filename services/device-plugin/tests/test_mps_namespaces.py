@@ -66,14 +66,14 @@ class MpsNode:
 
     @asynccontextmanager
     async def plugin(
-        self, api: ApiServer, kubelet: Kubelet, setting: str = "mps", mode: str = "mps"
+        self, api: ApiServer, kubelet: Kubelet, setting: str = "mps", mode: str = "mps", **environ: str
     ) -> AsyncIterator[PluginProcess]:
         """Run the plugin; *mode* is that of the Node."""
         api.put("nodes", a_node())
         (self.host / "config.json").write_text(json.dumps({"nodeconfig": [{"name": NODE, "operatingmode": mode}]}))
         roots = (f"--driver-root-ctr-path={self.root}", "--nvidia-driver-root=/")
         flags = (f"--compute-enforcement={setting}", f"--cgroup-root={self.host}/cgroup", *roots)
-        async with PluginProcess(self.host, api, kubelet, *flags) as plugin:
+        async with PluginProcess(self.host, api, kubelet, *flags, **environ) as plugin:
             yield await plugin.serving()
 
     @property
@@ -173,6 +173,18 @@ async def test_pod_that_gets_less_than_it_asked_for_is_told(
         await asyncio.sleep(0.5)
 
         assert expected == [event["message"] for event in api.events("ComputeRounded")]
+
+
+async def test_container_starts_though_nobody_knows_what_it_gets(
+    node: MpsNode, api: ApiServer, kubelet: Kubelet
+) -> None:
+    """The plugin cannot be a client itself, as without a library of CUDA that runs in its image."""
+    async with node.plugin(api, kubelet, FAKE_DRIVER_FAULTS="cuInit:*:999") as plugin:
+        edits = await started(plugin, api, kubelet, 20, **TENANT)
+
+    assert pipes(edits)
+    assert {namespace_name("uid-p", "main"): "20.00"} == node.percents()
+    assert [] == api.events("ComputeRounded")
 
 
 MAY_BE_ROOT = pytest.mark.parametrize("security", [{}, {"runAsUser": 1000}, {**TENANT, "runAsUser": 0}])

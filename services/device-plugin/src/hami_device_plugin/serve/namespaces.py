@@ -67,9 +67,22 @@ class Namespaces:
         return name
 
     async def _find_devices(self) -> Mapping[str, MpsDevice]:
-        """Return the devices. The server takes those that it must have and has not, so that strangers are kept away."""
+        """
+        Return the devices. The server takes those that it must have and has not, so that strangers are kept away.
+
+        Where it must have none, nothing depends on them but a sentence, and they may be unknown.
+
+        Raises:
+            MpsControlError: the server must have them, and cannot be asked.
+        """
         if self._devices is None or any(device.error for device in self._devices.values()):
-            self._devices = await self._control.devices()
+            try:
+                self._devices = await self._control.devices()
+            except MpsControlError as error:
+                if self._server.is_required:
+                    raise
+                logger.info("What MPS rounds is not known", error=str(error))
+                self._devices = {}
         return self._devices
 
     @staticmethod
