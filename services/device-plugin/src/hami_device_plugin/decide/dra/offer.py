@@ -21,7 +21,7 @@ def offered_devices(
     """
     Return *devices* as the slice has them, in the order of their numbers, which never changes.
 
-    Devices without a description are left out: the driver does not answer for them since this session began.
+    Devices without a description are left out: the driver did not answer for them when the plugin looked.
     """
     known = [(descriptions[device.id], device) for device in devices if device.id in descriptions]
     known.sort(key=lambda found: found[0].minor)

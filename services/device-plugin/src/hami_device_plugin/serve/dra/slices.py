@@ -20,6 +20,9 @@ from hamicommon.model import Object
 from hamicommon.runtime.api.kube import Conflict, NotFound
 from hamicommon.runtime.api.reflector import Backoff
 
+CONFLICT_FIRST_SECONDS = 0.05
+"""The first pause when somebody else has changed the slice: it is to be back soon."""
+
 logger = structlog.get_logger()
 
 
@@ -46,12 +49,13 @@ class Slices:
     async def run(self) -> None:
         """Write after each change, until cancelled; try again after a failure."""
         await self._kube.reflector.synced.wait()
-        backoff = Backoff()
+        backoff, conflicts = Backoff(), Backoff(CONFLICT_FIRST_SECONDS)
         while True:
             self._kube.changed.clear()
             try:
                 await self._keep()
             except (Conflict, NotFound):
+                await asyncio.sleep(conflicts.next_seconds())
                 continue  # It has changed since the watch showed it.
             except HamiError as error:
                 self.problem = f"the Node's ResourceSlice is not up to date: {error}"
@@ -60,6 +64,7 @@ class Slices:
                 continue
             self.problem = ""
             backoff.reset()
+            conflicts.reset()
             await self._kube.changed.wait()
 
     def wake(self) -> None:
