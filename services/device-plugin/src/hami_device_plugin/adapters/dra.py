@@ -15,17 +15,16 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-import grpc
 import structlog
 
-from hami_device_plugin.adapters.sockets import is_served, socket_identity
+from hami_device_plugin.adapters.sockets import Add, ServedSocket, errors_of, is_served
 from hami_device_plugin.decide.allocate.cdi.spec import qualified
 from hami_device_plugin.decide.dra.grant import ClaimGrant
 from hamicommon.dra.names import DRIVER
-from hamicommon.errors import HamiError
 from hamicommon.runtime.kubelet_api._proto import dra_health_v1_pb2 as health_api
 from hamicommon.runtime.kubelet_api._proto import dra_health_v1_pb2_grpc as health_grpc
 from hamicommon.runtime.kubelet_api._proto import dra_v1_pb2 as api
@@ -37,18 +36,12 @@ PLUGIN_TYPE = "DRAPlugin"
 SERVICES = ("v1.DRAPlugin", "v1.DRAResourceHealth")
 SOCKET_BYTES_MAX = 107
 """The longest path of a socket on Linux."""
-DRAIN_SECONDS = 5.0
-"""How long calls in progress may run on when the server stops."""
 HEALTH_SECONDS = 10.0
 """How often the kubelet hears of health that has not changed; after 30 s without word it is unknown."""
 TEXT_BYTES_MAX = 4000
 """The longest error of a claim; the kubelet makes an Event of it."""
 
 logger = structlog.get_logger()
-
-
-class DraServerError(HamiError):
-    """The sockets cannot be served."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +110,7 @@ class DraServer(
         """
         self.path = folders.driver / (f"dra-{pod_uid}.sock" if pod_uid else "dra.sock")
         self.registration_path = _registration_path(folders.registry, pod_uid)
+        self._sockets = (ServedSocket(self.registration_path), ServedSocket(self.path))
         self.is_registered = False
         self.problem = ""
         """Why the kubelet has not registered the driver, in its words."""
@@ -125,8 +119,6 @@ class DraServer(
         self._heard = heard
         self._changed = asyncio.Event()
         """Set when the health has changed; a new event replaces it."""
-        self._servers: list[grpc.aio.Server] = []
-        self._inodes: dict[Path, int | None] = {}
         self._is_stopping = False
 
     async def start(self) -> None:
@@ -134,28 +126,28 @@ class DraServer(
         Start to serve, first the calls, then the registration.
 
         Raises:
-            DraServerError: a socket cannot be created.
+            SocketError: a socket cannot be created.
         """
-        await self._serve(
-            self.path,
-            api_grpc.add_DRAPluginServicer_to_server,
-            health_grpc.add_DRAResourceHealthServicer_to_server,
+        registry, calls = self._sockets
+        await _serve(
+            calls,
+            partial(api_grpc.add_DRAPluginServicer_to_server, self),
+            partial(health_grpc.add_DRAResourceHealthServicer_to_server, self),
         )
-        await self._serve(self.registration_path, registration_grpc.add_RegistrationServicer_to_server)
+        await _serve(registry, partial(registration_grpc.add_RegistrationServicer_to_server, self))
 
     async def stop(self) -> None:
         """Finish the calls in progress, and remove the sockets that are still this server's, the registration first."""
-        for path in (self.registration_path, self.path):
-            if self._is_own(path):
-                path.unlink(missing_ok=True)
+        for each in self._sockets:
+            each.remove()
         self._is_stopping = True
         self.tell_health()
-        for server in reversed(self._servers):
-            await server.stop(DRAIN_SECONDS)
+        for each in self._sockets:
+            await each.stop()
 
     def is_in_place(self) -> bool:
         """Return whether both sockets are still this server's."""
-        return all(map(self._is_own, (self.registration_path, self.path)))
+        return all(each.is_in_place() for each in self._sockets)
 
     def is_youngest(self) -> bool:
         """Return whether no plugin that serves beside this one has started later."""
@@ -208,26 +200,11 @@ class DraServer(
                 async with asyncio.timeout(HEALTH_SECONDS):
                     await changed.wait()
 
-    async def _serve(self, path: Path, *add: Callable[[Any, Any], None]) -> None:
-        """Serve at *path* what *add* adds. The socket appears under its name only once it is served."""
-        private = path.with_name(f".{secrets.token_hex(4)}")  # The kubelet ignores names with a dot.
-        server = grpc.aio.server()
-        for each in add:
-            each(self, server)
-        try:
-            path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-            server.add_insecure_port(f"unix:{private}")
-            await server.start()
-            private.rename(path)
-        except (OSError, RuntimeError) as error:
-            await server.stop(None)
-            raise DraServerError(f"cannot serve at {path}: {error}") from error
-        self._servers.append(server)
-        self._inodes[path] = socket_identity(path)
 
-    def _is_own(self, path: Path) -> bool:
-        inode = self._inodes.get(path)
-        return inode is not None and socket_identity(path) == inode
+async def _serve(at: ServedSocket, *add: Add) -> None:
+    with errors_of(at.path):
+        at.path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+    await at.start(f".{secrets.token_hex(4)}", *add)  # The kubelet ignores names with a dot.
 
 
 def health_message(states: Sequence[DeviceState], now_seconds: int) -> Any:

@@ -9,13 +9,14 @@ Source: https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-ne
 import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeVar
 
 import grpc
 import structlog
 
-from hami_device_plugin.adapters.sockets import socket_identity
+from hami_device_plugin.adapters.sockets import ServedSocket, errors_of
 from hami_device_plugin.decide.allocate.allocation import Grant
 from hami_device_plugin.decide.allocate.owner import Listed
 from hami_device_plugin.decide.replicas.ids import Replica
@@ -30,8 +31,6 @@ T = TypeVar("T")
 
 API_VERSION = "v1beta1"
 CALL_SECONDS = 10.0
-DRAIN_SECONDS = 5.0
-"""How long calls in progress may run on when the server stops."""
 LIST_TRIES = 8
 LIST_PAUSE_SECONDS = 0.05
 """The kubelet answers 100 lists a second, 10 at once, and rejects the rest."""
@@ -58,18 +57,14 @@ class Answers(Protocol):
 
 
 class PluginServer(api_grpc.DevicePluginServicer):
-    """
-    The plugin's side of the DevicePlugin API, at one socket.
-
-    The socket is bound under a private name and then renamed, so it appears only once it is served. A plugin that stops
-    removes only its own socket, so an older plugin cannot remove a younger one's.
-    """
+    """The plugin's side of the DevicePlugin API, at one socket."""
 
     def __init__(
         self, path: Path, answers: Answers, replicas: Sequence[Replica], heard: Callable[[], object] = bool
     ) -> None:
         """Serve *replicas* at *path* once started; *heard* is called when the kubelet begins or ceases to listen."""
         self.path = path
+        self._socket = ServedSocket(path)
         self.open_streams = 0
         """ListAndWatch calls in progress; at 0 the kubelet does not hear of devices."""
         self._answers = answers
@@ -77,8 +72,6 @@ class PluginServer(api_grpc.DevicePluginServicer):
         self._replicas = tuple(replicas)
         self._changed = asyncio.Event()
         """Set when the replicas have changed; a new event replaces it."""
-        self._server: grpc.aio.Server | None = None
-        self._inode: int | None = None
         self._is_stopping = False
 
     async def start(self) -> None:
@@ -86,35 +79,24 @@ class PluginServer(api_grpc.DevicePluginServicer):
         Start to serve.
 
         Raises:
-            KubeletError: the socket cannot be created.
+            SocketError: the socket cannot be created.
         """
-        private = self.path.with_name(f"{self.path.name}.{os.getpid()}")
-        server = grpc.aio.server()
-        api_grpc.add_DevicePluginServicer_to_server(self, server)  # type: ignore[no-untyped-call]
-        try:
+        with errors_of(self.path):
             for stale in self.path.parent.glob(f"{self.path.name}.*"):
                 stale.unlink(missing_ok=True)
-            server.add_insecure_port(f"unix:{private}")
-            await server.start()
-            private.rename(self.path)
-            self._inode = socket_identity(self.path)
-        except (OSError, RuntimeError) as error:
-            await server.stop(None)
-            raise KubeletError(f"cannot serve at {self.path}: {error}") from error
-        self._server = server
+        add = partial(api_grpc.add_DevicePluginServicer_to_server, self)
+        await self._socket.start(f"{self.path.name}.{os.getpid()}", add)
 
     async def stop(self) -> None:
         """Finish the calls in progress, and remove the socket if it is still this server's."""
-        if self.is_in_place():
-            self.path.unlink(missing_ok=True)
+        self._socket.remove()
         self._is_stopping = True
         self._changed.set()
-        if self._server is not None:
-            await self._server.stop(DRAIN_SECONDS)
+        await self._socket.stop()
 
     def is_in_place(self) -> bool:
         """Return whether the socket at this path is still this server's."""
-        return self._inode is not None and socket_identity(self.path) == self._inode
+        return self._socket.is_in_place()
 
     def offer(self, replicas: Sequence[Replica]) -> None:
         """Send *replicas* to the kubelet, unless it has them already."""

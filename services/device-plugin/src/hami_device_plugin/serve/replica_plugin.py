@@ -45,7 +45,7 @@ class ReplicaPlugin:
         return bool(self._context.config.kubelet_socket)
 
     async def start(self) -> None:
-        """Let the kubelet call. Raises: KubeletError."""
+        """Let the kubelet call. Raises: SocketError."""
         await self._server.start()
 
     async def stop(self) -> None:

@@ -21,6 +21,7 @@ from hami_device_plugin.adapters.checkpoint import CheckpointError
 from hami_device_plugin.adapters.files import host_files_of
 from hami_device_plugin.adapters.kubelet import KubeletError, PluginServer
 from hami_device_plugin.adapters.regions import prepare_region
+from hami_device_plugin.adapters.sockets import SocketError
 from hami_device_plugin.decide.allocate.allocation import Container, region_file
 from hami_device_plugin.decide.allocate.cdi.spec import region_name
 from hami_device_plugin.decide.allocate.owner import Allocated, OwnerError, owner
@@ -76,7 +77,7 @@ class RecordedDevices:
             while True:
                 try:
                     await self._serve_one_kubelet(devices)
-                except KubeletError as error:
+                except (KubeletError, SocketError) as error:
                     logger.warning("The recorded devices are not served", error=str(error))
                     await asyncio.sleep(RETRY_SECONDS)
 
