@@ -37,7 +37,6 @@ async def judged(cluster: Cluster) -> AsyncIterator[Recorder]:
     """
     recorder = cluster.recorder or _recorder(cluster)
     try:
-        await recorder.settle()
         await recorder.look_again()
         yield recorder
     finally:

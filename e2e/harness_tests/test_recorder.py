@@ -15,6 +15,7 @@ from harness.history.recorder import Recorder
 from harness_tests.test_judge import GRANT, REGISTER, a_device, environment, share
 from minicluster.apiserver.main import Server
 from minicluster.client import Client
+from testbed.waiting import eventually
 
 PODS = "/api/v1/namespaces/d/pods"
 NODE: Object = {
@@ -22,6 +23,13 @@ NODE: Object = {
     "kind": "Node",
     "metadata": {"name": "n", "annotations": {REGISTER: encode_node_devices([a_device()])}},
 }
+RUNNING: Object = {
+    "phase": "Running",
+    "containerStatuses": [
+        {"name": "c0", "containerID": "x://1", "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}
+    ],
+}
+"""The status of a Pod whose container runs."""
 
 
 def a_granted_pod(name: str, memory_mib: int = 1000) -> Object:
@@ -46,14 +54,24 @@ async def api() -> AsyncIterator[Client]:
     await server.stop()
 
 
+@pytest.fixture
+def looked() -> list[str]:
+    """The Pods with a container that the recorder has looked at."""
+    return []
+
+
 @pytest_asyncio.fixture(loop_scope="session")
-async def recorder(api: Client, tmp_path: Path) -> AsyncIterator[Recorder]:
-    """Yield a recorder that has started."""
+async def recorder(api: Client, tmp_path: Path, looked: list[str]) -> AsyncIterator[Recorder]:
+    """Yield a recorder that has started, and to which every container has 2000 MiB."""
 
     async def config() -> str:
         return embedded.DEVICE_CONFIG.read_text()
 
-    found = Recorder(Client(api.server, "recorder"), config, lambda _pod, _name: (environment(2000), None))
+    def look(pod: Object, _container: str) -> tuple[dict[str, str], None]:
+        looked.append(pod["metadata"]["name"])
+        return environment(2000), None
+
+    found = Recorder(Client(api.server, "recorder"), config, look)
     found.turn_over(tmp_path / "history.jsonl")
     await found.start()
     yield found
@@ -121,15 +139,33 @@ async def test_lost_versions_are_told_as_a_gap(api: Client, recorder: Recorder) 
 async def test_running_container_is_looked_at_once_and_again_at_rest(api: Client, recorder: Recorder) -> None:
     """Its environment is judged."""
     made = await api.create(PODS, a_granted_pod("a"))
-    running = {"name": "c0", "containerID": "x://1", "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}
-    status = {"phase": "Running", "containerStatuses": [running]}
-    made = await api.replace(f"{PODS}/a/status", {**made, "status": status})
+    await api.replace(f"{PODS}/a/status", {**made, "status": RUNNING})
     await api.patch(f"{PODS}/a", {"metadata": {"labels": {"step": "1"}}})
     await recorder.settle()
     assert 1 == changes(recorder, "Container").count("SEEN")
     await recorder.look_again()
 
     assert [Rule.ENVIRONMENT] * 2 == [finding.rule for finding in recorder.findings]
+
+
+async def test_container_is_judged_by_the_grant_at_the_time_of_the_look(
+    api: Client, recorder: Recorder, looked: list[str]
+) -> None:
+    """A Pod that is granted and starts after the last judged version is not judged by what it was then."""
+    waiting = a_granted_pod("a", 2000)
+    waiting["metadata"]["annotations"], waiting["spec"]["nodeName"] = {}, None
+    await api.create(PODS, waiting)
+    await recorder.settle()
+    await api.patch(f"{PODS}/a", {"metadata": {"annotations": {GRANT: share(2000)}}})
+    await api.create(f"{PODS}/a/binding", {"metadata": {"name": "a"}, "target": {"kind": "Node", "name": "n"}})
+    made = await api.get(f"{PODS}/a")
+    await api.replace(f"{PODS}/a/status", {**made, "status": RUNNING})
+    await eventually(lambda: looked)
+
+    await recorder.look_again()
+
+    assert ["a", "a"] == looked
+    assert [] == recorder.findings
 
 
 async def test_new_file_begins_with_the_present_state(api: Client, recorder: Recorder, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from conformance.peers.objects import Api
 from conformance.peers.plugins import Host, Plugin
 from hamicommon.model import Object
 from minicluster.kubelet.runtime.containers import kill_all
-from testbed.waiting import eventually
+from testbed.waiting import NotInTimeError, eventually
 
 NODE = "node-1"
 RESOURCE = "conformance.test/default"
@@ -117,7 +117,7 @@ class Cluster:
 
         try:
             found: Object = await eventually(holds, seconds=seconds)
-        except AssertionError as error:
+        except NotInTimeError as error:
             raise AssertionError(f"{(await self.pod(name))['status']}\n{self.kubelet.log.read_text()}") from error
         return found
 

@@ -21,8 +21,8 @@ TERMINATE_SECONDS = 10.0
 EXECUTE_SECONDS = 10.0
 """The time limit for a process that was forked for a program to execute it."""
 POLL_SECONDS = 0.01
-_FLAGS = 6
-"""The place of a process's flags in its `stat`, from its state on (proc(5))."""
+_FLAGS, _ENVIRONMENT_END = 6, 48
+"""The places of a process's flags and of its environment's end in its `stat`, from its state on (proc(5))."""
 _EXITING, _FORKED_ONLY = 0x04, 0x40
 """PF_EXITING and PF_FORKNOEXEC of linux/sched.h."""
 _ENDING_WITH_US = ("setpriv", "--pdeathsig", "TERM", "--")
@@ -101,23 +101,28 @@ def environment(pid: int) -> dict[str, str]:
     """
     Return the environment that the program of a process was started with.
 
-    A process that was forked for a program may be a moment from executing it, so this waits for that: runc reports a
-    container as started before. Raises: OSError if the process has ended, or executes nothing within EXECUTE_SECONDS.
+    A process that was forked for a program may be a moment from executing it, and one that executes it has no
+    environment for a moment, so this waits: runc reports a container as started before.
+    Raises: OSError if the process has ended, or executes nothing within EXECUTE_SECONDS.
     """
     deadline = time.monotonic() + EXECUTE_SECONDS
-    while _flags(pid) & _FORKED_ONLY:
+    while True:
+        is_forked_only = bool(_stat(pid)[_FLAGS] & _FORKED_ONLY)
+        raw = Path(f"/proc/{pid}/environ").read_bytes()
+        now = _stat(pid)
+        if not raw and now[_FLAGS] & _EXITING:
+            raise ProcessLookupError(f"process {pid} has ended")
+        if not is_forked_only and (raw or now[_ENVIRONMENT_END]):
+            return dict(entry.split("=", 1) for entry in raw.decode(errors="replace").split("\0") if "=" in entry)
         if time.monotonic() > deadline:
             raise TimeoutError(f"process {pid} has executed no program within {EXECUTE_SECONDS:g} s")
         time.sleep(POLL_SECONDS)
-    raw = Path(f"/proc/{pid}/environ").read_bytes()
-    if not raw and _flags(pid) & _EXITING:
-        raise ProcessLookupError(f"process {pid} has ended")
-    return dict(entry.split("=", 1) for entry in raw.decode(errors="replace").split("\0") if "=" in entry)
 
 
-def _flags(pid: int) -> int:
-    """Return the flags of a process. Raises: OSError if there is none."""
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[_FLAGS])
+def _stat(pid: int) -> list[int]:
+    """Return the fields of a process from its state on, which is 0. Raises: OSError if there is no such process."""
+    _, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return [0, *map(int, fields)]
 
 
 def commands_with(text: str) -> list[str]:

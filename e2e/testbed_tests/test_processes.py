@@ -29,6 +29,8 @@ else:
     time.sleep(0.3)
     os.execve("/bin/sleep", ["sleep", "1"], {"OF": "program"})
 """
+EXECUTIONS = 200
+"""Enough to meet the moment within an execution at which a process has no environment (one in 20)."""
 
 
 @pytest.fixture
@@ -77,6 +79,24 @@ def test_environment_is_that_of_the_program_and_not_of_its_launcher() -> None:
 
         assert {"OF": "program"} == found
         launcher.wait()
+
+
+def test_environment_is_never_read_in_the_middle_of_an_execution() -> None:
+    """A process that executes a program has no environment for a moment, which is waited for."""
+    found = []
+    for _ in range(EXECUTIONS):
+        with subprocess.Popen(["/bin/sleep", "10"], env={"OF": "program"}) as program:
+            found.append(environment(program.pid))
+            program.kill()
+
+    assert [{"OF": "program"}] * EXECUTIONS == found
+
+
+def test_empty_environment_is_one() -> None:
+    """A program that was started with no variable has none."""
+    with subprocess.Popen(["/bin/sleep", "10"], env={}) as bare:
+        assert {} == environment(bare.pid)
+        bare.kill()
 
 
 def test_process_that_ends_while_it_is_looked_at_has_no_environment(monkeypatch: pytest.MonkeyPatch) -> None:

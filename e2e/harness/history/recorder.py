@@ -115,6 +115,8 @@ class Recorder:
         """
         if not self._watches:
             await self._read_state()
+            await asyncio.gather(*self._looks)
+            self._judge_until(self._judged)
             return
         await self._configure()
         lists = {kind: await self._api.list(path) for kind, path in PATHS.items()}
@@ -136,12 +138,15 @@ class Recorder:
             raise NotInTimeError(f"{what}: not within {SETTLE_SECONDS:g} s") from error
 
     async def look_again(self) -> None:
-        """Look at every running container, and judge what it has now."""
+        """
+        Look at every running container, and judge every version up to now.
+
+        Raises: NotInTimeError if a watch does not come as far as a list.
+        """
         self._looked_at.clear()
         for pod in list(self._streams[POD].objects.values()):
-            self._look_at(pod, self._judged)
-        await asyncio.gather(*self._looks)
-        self._judge_until(self._judged)
+            self._look_at(pod, max(self._judged, _version(pod)))
+        await self.settle()
 
     def turn_over(self, file: Path | None) -> list[Finding]:
         """Return what was found since the last time, and write what follows to *file*, after the present state."""
