@@ -112,12 +112,13 @@ async def test_rejected_pod_that_still_runs(node: Host) -> None:
     node.peer.kill_kubelet()
     await plugin.stop()
 
-    node.peer.start_kubelet()
+    async with node.statuses("p") as seen:
+        node.peer.start_kubelet()
+        ended = (await node.phase("p", "Failed"))["status"]
 
-    ending = (await node.until("p", lambda status: "initContainerStatuses" not in status))["status"]
+    ending = next(status for status in seen if "initContainerStatuses" not in status)
     assert ("Running", started_at) == (ending["phase"], ending["startTime"])
     assert not {"reason", "conditions", "containerStatuses", "podIP"} & ending.keys()
-    ended = (await node.phase("p", "Failed"))["status"]
     assert "UnexpectedAdmissionError" == ended["reason"]
     assert "terminated" in ended["initContainerStatuses"][0]["state"]
     await answers(node)

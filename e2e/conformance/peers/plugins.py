@@ -19,7 +19,7 @@ from hamicommon.runtime.kubelet_api._proto import deviceplugin_v1beta1_pb2 as pb
 from hamicommon.runtime.kubelet_api._proto import deviceplugin_v1beta1_pb2_grpc as pb_grpc
 from hamicommon.runtime.kubelet_api._proto import podresources_v1_pb2 as resources_api
 from hamicommon.runtime.kubelet_api._proto import podresources_v1_pb2_grpc as resources_grpc
-from testbed.waiting import eventually
+from testbed.waiting import NotInTimeError, eventually
 
 SECONDS = 60.0
 """The time limit of every action of a kubelet, which may include a retry."""
@@ -240,9 +240,25 @@ class Host:
 
         try:
             pod: Object = await eventually(found, seconds=seconds)
-        except AssertionError as error:
+        except NotInTimeError as error:
             raise AssertionError(f"{name}: {(await self.api.pod(name))['status']}") from error
         return pod
+
+    @contextlib.asynccontextmanager
+    async def statuses(self, name: str) -> AsyncIterator[list[Object]]:
+        """Yield a list that gets every later status of the Pod *name*, and starts with the present one."""
+        pods, version = await self.api.list(self.api.pods)
+        seen = [pod["status"] for pod in pods if pod["metadata"]["name"] == name]
+
+        async def watch() -> None:
+            async for _, pod in self.api.watch(self.api.pods, version, fieldSelector=f"metadata.name={name}"):
+                seen.append(pod["status"])
+
+        watching = asyncio.create_task(watch())
+        try:
+            yield seen
+        finally:
+            watching.cancel()
 
     async def phase(self, name: str, phase: str, seconds: float = SECONDS) -> Object:
         """Return the Pod *name* once its phase is *phase*. Running also means that every container has started."""
