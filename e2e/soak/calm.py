@@ -8,13 +8,15 @@ import asyncio
 import time
 from dataclasses import dataclass
 
+from hamicommon.wire.node_devices import decode_node_devices
+from harness.invariants import INVENTORY
 from harness.manifests import SLEEP, a_pod
 from harness.rest import debts
 from minicluster.client import ApiError
-from soak.cluster import SoakCluster
+from soak.cluster import Counts, SoakCluster
 from soak.load import FREE, MAY_FAIL
 from soak.usage import Usage, filter_p99_seconds, measure
-from testbed.waiting import NotInTimeError
+from testbed.waiting import NotInTimeError, eventually
 
 CALM_SECONDS = 120.0
 """How long a cluster may take until nothing is owed: a Pod may wait 90 s, and a dead leader has a Lease."""
@@ -44,6 +46,7 @@ async def rest(cluster: SoakCluster, name: str) -> Calm:
     problems: list[str] = []
     try:
         await cluster.all_ready()
+        await _offers_as_at_first(cluster)
     except NotInTimeError as error:
         return Calm([f"not ready: {error}"], time.time() - begin, {}, 0.0, 0.0)
     problems += await debts(cluster, begin, CALM_SECONDS, says_why=False, may_fail=_may_fail)
@@ -53,6 +56,29 @@ async def rest(cluster: SoakCluster, name: str) -> Calm:
     problems += await debts(cluster, time.time(), CALM_SECONDS, may_fail=_may_fail)
     text = await cluster.metrics("scheduler")
     return Calm(problems, seconds, await measure(cluster), writes_per_pod, filter_p99_seconds(text))
+
+
+async def _offers_as_at_first(cluster: SoakCluster) -> None:
+    """
+    Wait until every Node offers what it did in the first calm: a device plugin takes a restored config after a while.
+
+    A Pod that is granted by more shares than there are a moment later does not start. Raises: NotInTimeError.
+    """
+    if not cluster.first_counts:
+        cluster.first_counts = await _counts(cluster)
+
+    async def is_so() -> bool:
+        return await _counts(cluster) == cluster.first_counts
+
+    await eventually(is_so, "every Node offers what it did in the first calm", CALM_SECONDS)
+
+
+async def _counts(cluster: SoakCluster) -> dict[str, Counts]:
+    nodes, _ = await cluster.api.list("/api/v1/nodes")
+    texts = {node["metadata"]["name"]: node["metadata"].get("annotations", {}).get(INVENTORY) for node in nodes}
+    return {
+        name: {device.id: device.count for device in decode_node_devices(text)} for name, text in texts.items() if text
+    }
 
 
 def _may_fail(pod: dict[str, object]) -> bool:

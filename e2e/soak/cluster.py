@@ -11,12 +11,15 @@ import random
 import signal
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 from harness.cluster import Cluster
 from testbed.driver.hardware import FakeDriver, FakeNode
+
+Counts = Mapping[str, int]
+"""How many shares a Node offers of each device, by UUID."""
 
 ON_NODES = ("plugin", "kubelet", "monitor")
 REPLICATED = ("scheduler", "kube-scheduler")
@@ -59,6 +62,8 @@ class SoakCluster(Cluster):
     """Parts that the keeper does not start again now."""
     ended: set[int]
     """The pids of the processes that a fault ended."""
+    first_counts: Mapping[str, Counts]
+    """What each Node offered in the first calm, before any fault; empty until then."""
 
     @abstractmethod
     async def pids(self, part: str) -> list[int]:

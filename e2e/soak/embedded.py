@@ -42,6 +42,7 @@ class EmbeddedSoakCluster(MixedCluster, SoakCluster):
         self.site = site
         self.exits = Counter()
         self.held, self.ended = set(), set()
+        self.first_counts = {}
 
     async def pids(self, part: str) -> list[int]:
         """Return that of its only process."""

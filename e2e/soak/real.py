@@ -41,6 +41,7 @@ class RealSoakCluster(RealCluster, SoakCluster):
         super().__init__(control_plane, nodes, release)
         self.exits = Counter()
         self.held, self.ended = set(), set()
+        self.first_counts = {}
         self._booting: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def pids(self, part: str) -> list[int]:
