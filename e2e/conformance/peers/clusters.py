@@ -5,7 +5,6 @@ Owns how each is started and where its parts are. A test must never depend on wh
 """
 
 import asyncio
-import ctypes
 import shutil
 import socket
 import sys
@@ -15,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from conformance.peers.shell import shell_image
+from controlplane.machines.linux import join_network
 from minicluster.client import Client
 from testbed.driver.hardware import FakeNode
 from testbed.processes import Supervisor
@@ -23,7 +23,6 @@ from testbed.waiting import eventually
 NODE = "node-a"
 """The cluster's only Node that has a kubelet."""
 START_SECONDS = 60.0
-_CLONE_NEWNET = 0x40000000
 
 
 class Peer(ABC):
@@ -179,8 +178,10 @@ class RealPeer(Peer):
 
     def listen(self) -> socket.socket:
         """Return a socket of the API server's network namespace. A thread enters the namespace to make it."""
+        pid = self._plane.control.pid
+        assert pid is not None, "the machine of the API server does not run"
         with ThreadPoolExecutor(1) as thread:
-            return thread.submit(_listen_beside, self._plane.control.pid).result()
+            return thread.submit(_listen_beside, pid).result()
 
     async def forget_changes(self) -> None:
         """Restart the API server, which keeps changes in memory only."""
@@ -208,8 +209,6 @@ class RealPeer(Peer):
         return self._plane.node(NODE).kubelet_log()
 
 
-def _listen_beside(pid: int | None) -> socket.socket:
-    with Path(f"/proc/{pid}/ns/net").open("rb") as namespace:
-        if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), _CLONE_NEWNET) == -1:
-            raise OSError(ctypes.get_errno(), f"setns to the network of process {pid}")
+def _listen_beside(pid: int) -> socket.socket:
+    join_network(pid)
     return socket.create_server(("127.0.0.1", 0))
