@@ -7,6 +7,7 @@ native/hami-core/tests/fake_driver/README.md.
 
 import os
 import shutil
+import signal
 import socket
 import struct
 import subprocess
@@ -18,6 +19,8 @@ from pathlib import Path
 
 CONTROL = "nvidia-cuda-mps-control"
 PROGRAMS = (CONTROL, "nvidia-cuda-mps-server")
+COMMAND_SECONDS = 120.0
+"""How long a command may take. Some wait for the work of clients."""
 BINARIES = "usr/bin"
 """Where a driver's root has its programs."""
 
@@ -105,6 +108,7 @@ class MpsControl:
             capture_output=True,
             text=True,
             check=False,
+            timeout=COMMAND_SECONDS,
         )
 
     def ask(self, *words: str) -> str:
@@ -133,14 +137,17 @@ class MpsControl:
 
 @contextmanager
 def mps_control(program: Path, **environment: str) -> Iterator[MpsControl]:
-    """Yield the commands of a daemon with folders of its own. If it runs at the end, it is stopped."""
+    """Yield the commands of a daemon with folders of its own. It is stopped at the end, if need be killed."""
     with tempfile.TemporaryDirectory(prefix="mps-", dir="/tmp") as folder:
         Path(folder).chmod(0o755)
         control = MpsControl(program, Path(folder), environment)
         try:
             yield control
         finally:
-            control.run("quit")
+            try:
+                control.run("quit")
+            except subprocess.TimeoutExpired:
+                os.kill(control.pid, signal.SIGKILL)
 
 
 @contextmanager

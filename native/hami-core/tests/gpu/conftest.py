@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from containers import ROOT, Container
 from gpu.machine import Machine, NoGpuError, real
-from gpu.page import MemoryRow, TimeRow, page
+from gpu.page import Row, page
 
 MEASURED_SECONDS = 20
 
@@ -22,13 +22,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture(scope="session")
-def rows() -> list[MemoryRow | TimeRow]:
+def rows() -> list[Row]:
     """The rows of the page, filled by the tests."""
     return []
 
 
 @pytest.fixture(scope="session")
-def gpu(request: pytest.FixtureRequest, build: Path, rows: list[MemoryRow | TimeRow]) -> Iterator[Machine]:
+def gpu(request: pytest.FixtureRequest, build: Path, rows: list[Row]) -> Iterator[Machine]:
     """This machine with its GPU. The page is written afterwards if everything was measured."""
     target = request.config.getoption("--write", None)
     if target is None:

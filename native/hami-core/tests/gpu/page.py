@@ -36,6 +36,15 @@ a run without the library. NVML's is the device's mean use.
 | program | limit, % | own share, % | NVML, % |
 | --- | --- | --- | --- |
 {time}
+
+## What the driver does
+
+Most tests run on a fake driver. These are questions that only a real one can answer. *Harder* means that a share holds
+less well than the tests assume.
+
+| question | fake driver | this one | |
+| --- | --- | --- | --- |
+{answers}
 """
 
 
@@ -61,10 +70,25 @@ class TimeRow:
     nvml_percent: float
 
 
-def page(machine: str, seconds: int, rows: Sequence[MemoryRow | TimeRow]) -> str:
+@dataclass(frozen=True)
+class AnswerRow:
+    """One question to the driver."""
+
+    question: str
+    assumed: str
+    """The answer of the fake driver."""
+    found: str
+    verdict: str
+
+
+Row = MemoryRow | TimeRow | AnswerRow
+
+
+def page(machine: str, seconds: int, rows: Sequence[Row]) -> str:
     """Return the page of documentation."""
     memory = [row for row in rows if isinstance(row, MemoryRow)]
     time = [row for row in rows if isinstance(row, TimeRow)]
+    answers = [row for row in rows if isinstance(row, AnswerRow)]
     return PAGE.format(
         date=datetime.now(UTC).date(),
         machine=machine,
@@ -76,4 +100,5 @@ def page(machine: str, seconds: int, rows: Sequence[MemoryRow | TimeRow]) -> str
         time="\n".join(
             f"| {row.program} | {row.limit_percent} | {row.own_percent:.1f} | {row.nvml_percent:.1f} |" for row in time
         ),
+        answers="\n".join(f"| {row.question} | {row.assumed} | {row.found} | {row.verdict} |" for row in answers),
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from gpu.conftest import MEASURED_SECONDS
 from gpu.machine import PROGRAMS, Figures, Machine, NoGpuError
-from gpu.page import MemoryRow, TimeRow
+from gpu.page import MemoryRow, Row, TimeRow
 
 LIMIT_MIB = 6000
 CONTEXTS_MIB = 1500
@@ -51,7 +51,7 @@ WAYS = [
 
 
 @pytest.mark.parametrize(("program", "mode"), WAYS)
-def test_memory_ends_at_the_limit(gpu: Machine, rows: list[MemoryRow | TimeRow], program: Program, mode: str) -> None:
+def test_memory_ends_at_the_limit(gpu: Machine, rows: list[Row], program: Program, mode: str) -> None:
     """
     The program sees its limit as the total, an allocation beyond it fails, and NVML never sees more.
     """
@@ -84,7 +84,7 @@ def rate(figures: Figures) -> float:
 @pytest.mark.parametrize("limit", LIMITS_PERCENT)
 @pytest.mark.parametrize("program", PROGRAMS_MEASURED, ids=lambda program: program.name)
 def test_share_of_the_time_is_the_limit(
-    gpu: Machine, rows: list[MemoryRow | TimeRow], bare: dict[str, Figures], program: Program, limit: int
+    gpu: Machine, rows: list[Row], bare: dict[str, Figures], program: Program, limit: int
 ) -> None:
     """
     The program does the limit's part of what it does without the library, and NVML sees the device as busy as that.

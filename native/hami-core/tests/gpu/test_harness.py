@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from gpu.machine import PROGRAMS, Machine
-from gpu.page import MemoryRow, TimeRow, page
+from gpu.page import AnswerRow, MemoryRow, Row, TimeRow, page
 from virtual import not_under_tsan
 
 CARD_MIB, CONTEXT_MIB = 16384, 100
@@ -86,14 +86,16 @@ def test_programs_in_python_are_python(module: str, tmp_path: Path) -> None:
 
 def test_page_has_a_row_for_each_measurement() -> None:
     """
-    Memory and time have separate tables.
+    Memory, time and answers have separate tables.
     """
-    rows: list[MemoryRow | TimeRow] = [
+    rows: list[Row] = [
         MemoryRow("CUDA C", 4096, 4096, 3712, "out of memory", 4000),
         TimeRow("CUDA C", 25, 25.04, 24.9),
+        AnswerRow("Does it hold?", "yes", "no", "harder than assumed"),
     ]
     text = page("GPU X, driver 1", 20, rows)
 
     assert "| CUDA C | 4096 | 4096 | 3712 | out of memory | 4000 |" in text
     assert "| CUDA C | 25 | 25.0 | 24.9 |" in text
+    assert "| Does it hold? | yes | no | harder than assumed |" in text
     assert "on GPU X, driver 1." in text

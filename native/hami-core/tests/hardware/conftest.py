@@ -23,7 +23,7 @@ def start(container: Container) -> Iterator[Start]:
     started: list[Process] = []
 
     def begin(*, init: bool = True, **environment: str) -> Process:
-        process = Process(container, **environment)
+        process = Process.of(container, **environment)
         started.append(process)
         assert not init or process.ask("n.nvmlInit()") is None
         return process

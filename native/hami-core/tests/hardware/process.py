@@ -4,14 +4,20 @@ A process on a node that calls NVML and CUDA for a test.
 
 import json
 import select
+import subprocess
+import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 from containers import HERE, Container
 
+PATHS = f"{HERE}:{HERE / 'preload'}:{HERE / 'hardware'}"
+"""The `PYTHONPATH` of PROGRAM."""
 PROGRAM = """
 import json
+import sys
 import pynvml as n
+from driver_session import *
 from mig_session import *
 from limits_session import *
 from mps_session import *
@@ -29,13 +35,26 @@ class Process:
     """
     Evaluates expressions until it is killed.
 
-    `n` is pynvml, `gpu(index)` a handle, `Cuda()` the CUDA driver, and mig_session.py, limits_session.py and
-    mps_session.py have words for MIG, for limits and for MPS. An NVML error is `{"error": number}`.
+    `n` is pynvml, `gpu(index)` a handle, `Cuda()` the CUDA driver, and the files `*_session.py` have words for MIG, for
+    limits, for MPS, and for what a real driver is asked. An NVML error is `{"error": number}`.
     """
 
-    def __init__(self, container: Container, **environment: str) -> None:
-        path = f"{HERE}:{HERE / 'preload'}:{HERE / 'hardware'}"
-        self.process = container.start(PROGRAM, preload=False, PYTHONPATH=path, **environment)
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        """Talk to *process*, which runs PROGRAM."""
+        self.process = process
+
+    @classmethod
+    def of(cls, container: Container, **environment: str) -> Self:
+        """Start one on the node of *container*, without the library."""
+        return cls(container.start(PROGRAM, preload=False, PYTHONPATH=PATHS, **environment))
+
+    @classmethod
+    def with_environment(cls, environment: dict[str, str], prefix: tuple[str, ...] = ()) -> Self:
+        """Start one with exactly this environment, by the command *prefix*."""
+        pipe = subprocess.PIPE
+        command = [*prefix, sys.executable, "-c", PROGRAM]
+        variables = environment | {"PYTHONPATH": PATHS}
+        return cls(subprocess.Popen(command, env=variables, stdin=pipe, stdout=pipe, stderr=pipe, text=True))
 
     def send(self, expression: str) -> None:
         """Let the process evaluate an expression."""

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "hardware/limits.h"
+#include "hardware/readings.h"
 #include "nvml/fake.h"
 
 static const struct hw_device *hardware(nvmlDevice_t device)
@@ -201,7 +202,11 @@ API(nvmlDeviceGetPerformanceState, nvmlDevice_t device, int *state)
 
 API(nvmlDeviceGetPersistenceMode, nvmlDevice_t device, int *mode)
 {
-    return enumerated(device, mode, 1);
+    nvmlReturn_t result = fake_nvml_check(device, mode);
+
+    if (result == NVML_SUCCESS)
+        *mode = (int)reading(device->physical, "persistence-mode", 1);
+    return result;
 }
 
 API(nvmlDeviceGetDisplayActive, nvmlDevice_t device, int *is_active)
