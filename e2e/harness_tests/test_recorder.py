@@ -1,7 +1,9 @@
 """The recorder misses no version, keeps the order of the writes, and tells a gap as a gap."""
 
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import pytest_asyncio
@@ -9,6 +11,7 @@ import pytest_asyncio
 from hamicommon.model import Object
 from hamicommon.wire.node_devices import encode_node_devices
 from harness.clusters import embedded
+from harness.history import recorder as recorder_module
 from harness.history.events import Change, Event, decode_events
 from harness.history.findings import Rule
 from harness.history.recorder import Recorder
@@ -60,12 +63,18 @@ def looked() -> list[str]:
     return []
 
 
+@pytest.fixture
+def configs() -> list[str]:
+    """The device configs of the services, the newest last."""
+    return [embedded.DEVICE_CONFIG.read_text()]
+
+
 @pytest_asyncio.fixture(loop_scope="session")
-async def recorder(api: Client, tmp_path: Path, looked: list[str]) -> AsyncIterator[Recorder]:
+async def recorder(api: Client, tmp_path: Path, looked: list[str], configs: list[str]) -> AsyncIterator[Recorder]:
     """Yield a recorder that has started, and to which every container has 2000 MiB."""
 
     async def config() -> str:
-        return embedded.DEVICE_CONFIG.read_text()
+        return configs[-1]
 
     def look(pod: Object, _container: str) -> tuple[dict[str, str], None]:
         looked.append(pod["metadata"]["name"])
@@ -165,6 +174,27 @@ async def test_container_is_judged_by_the_grant_at_the_time_of_the_look(
     await recorder.look_again()
 
     assert ["a", "a"] == looked
+    assert [] == recorder.findings
+
+
+async def test_what_is_judged_late_is_judged_by_what_was_known_at_its_time(
+    api: Client, recorder: Recorder, looked: list[str], configs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A device may be given away 8 s after it has failed, even if the config has changed before that is judged."""
+    now = time.time()
+    monkeypatch.setattr(recorder_module, "time", SimpleNamespace(time=lambda: now))
+    failed = encode_node_devices([a_device(healthy=False)])
+    await api.patch("/api/v1/nodes/n", {"metadata": {"annotations": {REGISTER: failed}}})
+    await recorder.settle()
+    now += 8
+    made = await api.create(PODS, a_granted_pod("a", 2000))
+    await api.replace(f"{PODS}/a/status", {**made, "status": RUNNING})
+    await eventually(lambda: looked)
+
+    now += 20
+    configs.append(configs[-1] + "# changed")
+    await recorder.settle()
+
     assert [] == recorder.findings
 
 

@@ -88,6 +88,8 @@ class Recorder:
         """Set when a watch has come further."""
         self._judged = 0
         """The version up to which the history was judged."""
+        self._judged_at = 0.0
+        """The latest time of an event that was judged. What is judged next may have happened before the present."""
 
     @property
     def has_stopped(self) -> bool:
@@ -145,7 +147,7 @@ class Recorder:
         """
         self._looked_at.clear()
         for pod in list(self._streams[POD].objects.values()):
-            self._look_at(pod, max(self._judged, _version(pod)))
+            self._look_at(pod, max(self._judged, _version(pod)), self._judged_at)
         await self.settle()
 
     def turn_over(self, file: Path | None) -> list[Finding]:
@@ -175,7 +177,7 @@ class Recorder:
             self._take(self._config_event())
 
     def _config_event(self) -> Event:
-        return Event(Change.CONFIG, DEVICE_CONFIG, self._judged, time.time(), {"text": self._config})
+        return Event(Change.CONFIG, DEVICE_CONFIG, self._judged, self._judged_at, {"text": self._config})
 
     def _write(self, event: Event) -> None:
         if self.file is not None:
@@ -183,6 +185,7 @@ class Recorder:
                 file.write(encode_event(event))
 
     def _take(self, event: Event) -> None:
+        self._judged_at = max(self._judged_at, event.at)
         self._write(event)
         self.findings += self.judge.take(event)
 
@@ -199,6 +202,7 @@ class Recorder:
 
     async def _read_state(self) -> None:
         """Judge the present state as the start of the history."""
+        self._judged_at = max(self._judged_at, time.time())
         await self._configure()
         for kind, path in PATHS.items():
             objects, version = await self._api.list(path)
@@ -209,13 +213,12 @@ class Recorder:
         for event in self._state():
             self._take(event)
         for pod in self._streams[POD].objects.values():
-            self._look_at(pod, self._judged)
+            self._look_at(pod, self._judged, self._judged_at)
 
     def _state(self) -> list[Event]:
         """Return the present state as LISTED events."""
-        now = time.time()
         listed = [
-            Event(Change.LISTED, kind, _version(found), now, found)
+            Event(Change.LISTED, kind, _version(found), self._judged_at, found)
             for kind, stream in self._streams.items()
             for found in stream.objects.values()
         ]
@@ -242,14 +245,14 @@ class Recorder:
         self._moved.set()
         if change == "BOOKMARK":
             return
-        item = _trimmed(found)
+        item, now = _trimmed(found), time.time()
         if change == "DELETED":
             stream.objects.pop(_key(found), None)
         else:
             stream.objects[_key(found)] = item
-        self._buffer.append(Event(Change(change), stream.kind, _version(found), time.time(), item))
+        self._buffer.append(Event(Change(change), stream.kind, _version(found), now, item))
         if stream.kind == POD and change != "DELETED":
-            self._look_at(item, _version(found))
+            self._look_at(item, _version(found), now)
 
     async def _bridge(self, stream: Stream) -> None:
         """List after the watch has lost its place, and tell the differences as a gap."""
@@ -273,12 +276,12 @@ class Recorder:
         self._moved.set()
         if stream.kind == POD:
             for event in changed:
-                self._look_at(dict(event.object), version)
+                self._look_at(dict(event.object), version, now)
 
     # --- the containers --------------------------------------------------------------------------------------------
 
-    def _look_at(self, pod: Object, version: int) -> None:
-        """Begin to look at the containers of *pod* that run and were not looked at."""
+    def _look_at(self, pod: Object, version: int, at: float) -> None:
+        """Begin to look at the containers of *pod* that run and were not looked at; they are judged as of *version*."""
         if "deletionTimestamp" in pod["metadata"]:
             return
         for status in (pod.get("status") or {}).get("containerStatuses") or ():
@@ -286,18 +289,18 @@ class Recorder:
             key = pod["metadata"]["uid"], f"{status['name']} {status.get('containerID') or running}"
             if running is not None and key not in self._looked_at and status.get("containerID"):
                 self._looked_at.add(key)
-                task = asyncio.create_task(self._see_container(pod, status["name"], version))
+                task = asyncio.create_task(self._see_container(pod, status["name"], version, at))
                 self._looks.add(task)
                 task.add_done_callback(self._looks.discard)
 
-    async def _see_container(self, pod: Object, container: str, version: int) -> None:
+    async def _see_container(self, pod: Object, container: str, version: int, at: float) -> None:
         try:
             environment, limits = await asyncio.to_thread(self._look, pod, container)
         except (OSError, ValueError, LookupError):
             return  # It has ended, or its Node is gone.
         seen: dict[str, Any] = {"uid": pod["metadata"]["uid"], "container": container}
         seen |= {"environment": dict(environment), "limits": limits}
-        self._buffer.append(Event(Change.SEEN, CONTAINER, version, time.time(), seen))
+        self._buffer.append(Event(Change.SEEN, CONTAINER, version, at, seen))
 
 
 def _has_come(stream: Stream, objects: list[Object], version: int) -> bool:
