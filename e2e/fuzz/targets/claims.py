@@ -12,11 +12,11 @@ from typing import Any, Final
 import orjson
 
 from hami_device_plugin.decide.allocate.capacity import CapacityError
-from hami_device_plugin.decide.dra.grant import ClaimError, ClaimGrant, claim_grant
+from hami_device_plugin.decide.dra.grant import ClaimError, claim_grant
 from hami_device_plugin.decide.dra.ledger import check_ledger, claimed
-from hami_device_plugin.decide.dra.record import decode_record, encode_record
 from hami_device_plugin.decide.dra.users import check_users, sharing_by_claims
 from hamicommon.dra.claims import decode_claim
+from hamicommon.dra.grants import ClaimGrant, decode_record, encode_record
 from hamicommon.dra.names import DRIVER, device_name
 from hamicommon.model import Device
 from hamicommon.pod.reading import Pod, read_pod

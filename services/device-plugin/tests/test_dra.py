@@ -14,7 +14,10 @@ from device_plugin_dra import DraKubelet, a_claim, a_result, a_user
 from device_plugin_kubelet import Kubelet
 from device_plugin_process import A100, NODE, T4, PluginProcess, a_node, a_pod, needs_fake_driver
 
+from hamicommon.dra.grants import CLAIMS, RECORDS
 from hamicommon.dra.names import DRIVER
+from hamicommon.runtime.host.claim_records import read_records
+from hamicommon.runtime.host.records import UNPRELOADED, recorded
 from hamicommon.wire.limits_file import decode_limits_file
 from testbed.driver.hardware import FakeDriver
 
@@ -289,6 +292,25 @@ async def test_pods_of_one_claim_share_its_region(
         assert (b"used", inode) == (region.read_bytes(), region.stat().st_ino)
 
 
+async def test_monitor_is_told_what_is_prepared_and_which_request_has_no_library(
+    host: Path, api: ApiServer, dra: DraKubelet, plugin: PluginProcess
+) -> None:
+    """A whole device needs none. Unprepare forgets it."""
+    whole = {"memory": "40Gi", "cores": "100"}
+    claims = [requested(api, "whole", a_result(consumed=whole)), requested(api, "share", a_result("hami-gpu-1"))]
+    folder = host / "hook/vgpu" / CLAIMS
+    async with plugin:
+        await dra.registered()
+        await dra.prepare(*claims)
+        told, _ = read_records(folder / RECORDS)
+        without = recorded(folder, UNPRELOADED)
+        await dra.unprepare(*claims)
+
+    assert {"claim-whole", "claim-share"} == told.keys()
+    assert {"claim-whole_gpu"} == without
+    assert frozenset() == recorded(folder, UNPRELOADED)
+
+
 async def test_claim_is_unprepared_although_it_is_gone(
     host: Path, api: ApiServer, dra: DraKubelet, plugin: PluginProcess
 ) -> None:
@@ -306,7 +328,7 @@ async def test_claim_is_unprepared_although_it_is_gone(
 
         assert {} == plugin.specs()
         assert [] == list((host / "hook/vgpu/claims").glob("claim-c*"))
-        assert [] == list((dra.root / "plugins" / DRIVER / "claims").glob("*.json"))
+        assert [] == list((host / "hook/vgpu/claims/.records").glob("*.json"))
 
 
 async def test_claim_that_exceeds_a_device_is_refused_until_another_is_gone(

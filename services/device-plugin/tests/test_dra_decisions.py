@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hami_device_plugin.decide.allocate.capacity import CapacityError
-from hami_device_plugin.decide.dra.grant import ClaimError, ClaimGrant, GrantedResult, claim_grant
+from hami_device_plugin.decide.dra.grant import ClaimError, cdi_devices, claim_grant
 from hami_device_plugin.decide.dra.ledger import check_ledger, claimed
 from hami_device_plugin.decide.dra.offer import next_slice, offered_devices
-from hami_device_plugin.decide.dra.record import RecordError, decode_record, encode_record
 from hami_device_plugin.decide.dra.users import check_users, sharing_by_claims
 from hami_device_plugin.decide.health.condition import Condition
 from hamicommon.dra.claims import decode_claim
+from hamicommon.dra.grants import ClaimGrant, GrantedResult, RecordError, decode_record, encode_record
 from hamicommon.dra.slices import Description
 from hamicommon.model import Device, Share
 from hamicommon.pod.amounts import NOTHING, Amounts
@@ -102,7 +102,7 @@ def test_grant_of_another_allocation_of_the_claim_is_another() -> None:
     first, second = (claim_grant(claim, "n1", {"hami-gpu-0": DEVICE}) for claim in claims)
 
     assert not first.is_same(second)
-    assert first.cdi_devices("gpu") != second.cdi_devices("gpu")
+    assert cdi_devices(first, "gpu") != cdi_devices(second, "gpu")
 
 
 def test_container_that_uses_another_claim_does_not_matter() -> None:

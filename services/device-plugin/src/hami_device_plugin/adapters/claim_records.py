@@ -1,9 +1,9 @@
 """
-Keep the records of prepared claims: a file for each, in the driver's directory on the host.
+Keep the records of prepared claims: a file for each, beside the directories of their requests.
 
 A file is replaced by a rename and outlives a power cut. Two plugins overlap during an update, so whoever decides by the
 records and changes them holds a lock; the kernel ends that of a killed process.
-Neighbours: `decide.dra.record` has the contents.
+Neighbours: `hamicommon.dra.grants` has the contents; the monitor reads them too, by `runtime.host.claim_records`.
 """
 
 import fcntl
@@ -15,12 +15,12 @@ from pathlib import Path
 
 import structlog
 
-from hami_device_plugin.decide.dra.grant import ClaimError, ClaimGrant
-from hami_device_plugin.decide.dra.record import RecordError, decode_record, encode_record
+from hami_device_plugin.decide.dra.grant import ClaimError
+from hamicommon.dra.grants import ClaimGrant, encode_record
 from hamicommon.runtime.host.atomic_file import remove_temporaries, write_atomically
+from hamicommon.runtime.host.claim_records import RECORD_SUFFIX, read_records
 
 _LOCK = "lock"
-_SUFFIX = ".json"
 _UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
 
 logger = structlog.get_logger()
@@ -46,16 +46,9 @@ class ClaimRecords:
 
     def read(self) -> dict[str, ClaimGrant]:
         """Return the grants of all records, by the claim's UID; an unreadable one is logged and left out."""
-        found = {}
-        for path in sorted(self._directory.glob(f"[!.]*{_SUFFIX}")):
-            try:
-                found[path.stem] = decode_record(path.read_bytes())
-            except FileNotFoundError:
-                continue
-            except (OSError, RecordError) as error:
-                logger.error(
-                    "The record of a claim is unreadable, and does not count", file=str(path), error=str(error)
-                )
+        found, problems = read_records(self._directory)
+        for path, problem in problems.items():
+            logger.error("The record of a claim is unreadable, and does not count", file=str(path), error=problem)
         return found
 
     def write(self, grant: ClaimGrant) -> None:
@@ -76,4 +69,4 @@ class ClaimRecords:
     def _path(self, uid: str) -> Path:
         if not _UID.fullmatch(uid):
             raise ClaimError(f"UID {uid!r} of a ResourceClaim is not letters, digits and dashes")
-        return self._directory / f"{uid}{_SUFFIX}"
+        return self._directory / f"{uid}{RECORD_SUFFIX}"

@@ -23,7 +23,8 @@ import structlog
 
 from hami_device_plugin.adapters.sockets import Add, ServedSocket, errors_of, is_served
 from hami_device_plugin.decide.allocate.cdi.spec import qualified
-from hami_device_plugin.decide.dra.grant import ClaimGrant
+from hami_device_plugin.decide.dra.grant import cdi_device
+from hamicommon.dra.grants import ClaimGrant
 from hamicommon.dra.names import DRIVER
 from hamicommon.runtime.kubelet_api._proto import dra_health_v1_pb2 as health_api
 from hamicommon.runtime.kubelet_api._proto import dra_health_v1_pb2_grpc as health_grpc
@@ -243,7 +244,7 @@ def _prepared(answer: ClaimGrant | str) -> Any:
                 request_names=[result.request],
                 pool_name=result.pool,
                 device_name=result.device,
-                cdi_device_ids=[qualified(answer.cdi_device(result))],
+                cdi_device_ids=[qualified(cdi_device(answer, result))],
                 share_id=result.share_id or None,
             )
             for result in answer.results

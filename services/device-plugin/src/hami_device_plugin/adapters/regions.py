@@ -20,6 +20,7 @@ from pathlib import Path
 from hami_device_plugin.adapters.files import label_for_containers, make_world_writable
 from hami_device_plugin.decide.allocate.allocation import LIMITS, LIMITS_FOLDER
 from hamicommon.runtime.host.atomic_file import remove_temporaries, write_atomically
+from hamicommon.runtime.host.records import forget
 from hamicommon.runtime.host.removal import FOLDER, set_aside
 
 REGION_SUFFIX = ".cache"
@@ -106,9 +107,10 @@ def forget_limits(containers: Path, is_gone: Callable[[str], bool]) -> None:
 
 
 def forget_requests(claims: Path, uid: str) -> None:
-    """Set aside the directories in *claims* of the requests of the claim *uid*. Raises: OSError."""
+    """Set aside the directories in *claims* of the requests of the claim *uid*, and forget them. Raises: OSError."""
     for directory in claims.glob(f"{uid}_*"):
         set_aside(directory, claims)
+    forget(claims, lambda name: name.startswith(f"{uid}_"))
 
 
 def prepare_directory(directory: Path) -> None:

@@ -22,13 +22,14 @@ from hami_device_plugin.adapters.checkpoint import CheckpointError
 from hami_device_plugin.adapters.files import HostFileError, host_files_of, label_for_containers
 from hami_device_plugin.adapters.regions import cut_regions, forget_limits
 from hami_device_plugin.config.settings import Config
-from hami_device_plugin.decide.allocate.allocation import CLAIMS, CONTAINERS
+from hami_device_plugin.decide.allocate.allocation import CONTAINERS
 from hami_device_plugin.decide.allocate.pods import unserved
 from hami_device_plugin.decide.announcement import announcement, withdrawal
 from hami_device_plugin.serve.allocate.calls import Calls
 from hami_device_plugin.serve.context import Context
 from hami_device_plugin.serve.probe.findings import Findings
 from hami_device_plugin.serve.probe.link_loop import LinkLoop
+from hamicommon.dra.grants import CLAIMS
 from hamicommon.errors import HamiError
 from hamicommon.model import Device
 from hamicommon.runtime.api.kube import KubeError

@@ -1,5 +1,5 @@
 """
-List and delete the container directories below `<HOOK_PATH>/containers`.
+List and delete the container directories below `<HOOK_PATH>/containers`, and list those of ResourceClaims.
 
 Must never follow a link, or fail because of one bad entry. Whatever a container left, a listing and each step of a
 deletion take a bounded time.
@@ -22,9 +22,9 @@ NAMES_EACH_STEP = 1000
 class Directories:
     """The directory of container directories; it need not exist before the first container."""
 
-    def __init__(self, hook_path: str) -> None:
-        """Use `containers` below *hook_path*."""
-        self.path = Path(hook_path or "/") / "containers"
+    def __init__(self, hook_path: str, folder: str = "containers") -> None:
+        """Use *folder* below *hook_path*."""
+        self.path = Path(hook_path or "/") / folder
 
     def scan(self) -> tuple[tuple[ContainerDirectory, ...], tuple[str, ...]]:
         """Return the container directories in name order, and the names of all other directories."""

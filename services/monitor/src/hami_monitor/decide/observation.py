@@ -9,6 +9,7 @@ Neighbours: `grants` says which devices a container has, `usage` and `host` how 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from hami_monitor.decide.claims import UsedRequest
 from hami_monitor.decide.containers import ContainerKey
 from hami_monitor.decide.driver_use import DeviceUses, DriverUse
 from hami_monitor.decide.grants import grants_of
@@ -35,6 +36,8 @@ class Observation:
     now_seconds: float
     pods: tuple[MonitoredPod, ...] = ()
     usages: Mapping[ContainerKey, ContainerUsage] = field(default_factory=dict)
+    claims: Mapping[ContainerKey, UsedRequest] = field(default_factory=dict)
+    """The request of a ResourceClaim that a container uses, of those that use one."""
     refused: frozenset[ContainerKey] = frozenset()
     """Containers whose region cannot be read; their use is not shown."""
     unpreloaded: frozenset[ContainerKey] = frozenset()
@@ -118,6 +121,15 @@ def library_usages(observation: Observation) -> Iterator[tuple[Labels, Container
             key = ContainerKey(pod.uid, container)
             if container in pod.shown and key in observation.usages:
                 yield (pod.namespace, pod.name, container), observation.usages[key]
+
+
+def claim_users(observation: Observation) -> Iterator[Labels]:
+    """Yield namespace, Pod and container of each shown container with a claim, and the claim and its request."""
+    for pod in observation.pods:
+        for container in pod.containers:
+            used = observation.claims.get(ContainerKey(pod.uid, container))
+            if used is not None and container in pod.shown:
+                yield pod.namespace, pod.name, container, used.claim, used.request
 
 
 def mig_instances(observation: Observation) -> Iterator[tuple[Labels, Labels]]:

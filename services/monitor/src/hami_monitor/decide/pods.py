@@ -12,6 +12,7 @@ from typing import Any
 from hami_monitor.decide.share_time import ShareTime, pod_share_time
 from hamicommon.errors import HamiError
 from hamicommon.model import MigAllocation, Share
+from hamicommon.pod.claims import ClaimUse
 from hamicommon.pod.lists import Granted
 from hamicommon.pod.reading import NOTHING_GRANTED, Pod, read_pod
 from hamicommon.vendors.nvidia import ALLOCATED_KEY
@@ -20,7 +21,7 @@ from hamicommon.wire import keys
 
 @dataclass(frozen=True, slots=True)
 class MonitoredPod:
-    """A Pod of this Node whose devices were granted here."""
+    """A Pod of this Node whose devices were granted here, or that uses ResourceClaims."""
 
     uid: str
     namespace: str
@@ -37,6 +38,10 @@ class MonitoredPod:
     """Each MIG instance with the name of its container."""
     share_time: ShareTime | None = None
     """How long it holds its shares, also after it has ended; None if it has none."""
+    claims: Mapping[str, tuple[ClaimUse, ...]] = field(default_factory=dict)
+    """The ResourceClaims that its containers use, by the container's name."""
+    holds: bool = True
+    """Whether its shares count: it has not ended."""
     problems: tuple[str, ...] = ()
     """One sentence for each unreadable annotation."""
 
@@ -48,15 +53,17 @@ def pod_uid(pod: Mapping[str, Any]) -> str:
 
 def monitored_pod(item: Mapping[str, Any], node_name: str) -> MonitoredPod | None:
     """
-    Return what is monitored of the Pod in *item*; None if no device was granted to it on *node_name*.
+    Return what is monitored of the Pod in *item*; None if no device was granted to it on *node_name*, and it uses no
+    ResourceClaim.
 
     HAMi marks such Pods with a label since 2.5, and with an annotation of the same name in every version.
     """
     pod = read_pod(item)
-    if node_name not in (pod.annotations.get(keys.POD_NODE), pod.labels.get(keys.POD_NODE)):
+    is_granted = node_name in (pod.annotations.get(keys.POD_NODE), pod.labels.get(keys.POD_NODE))
+    if not is_granted and not pod.claims:
         return None
     problems: list[str] = []
-    granted = _granted(pod, problems)
+    granted = _granted(pod, problems) if is_granted else NOTHING_GRANTED
     shares = [*zip(pod.containers, granted.shares, strict=False)]
     return MonitoredPod(
         uid=pod.uid,
@@ -68,6 +75,8 @@ def monitored_pod(item: Mapping[str, Any], node_name: str) -> MonitoredPod | Non
         priorities={each.name: each.priority for each in pod.containers if each.priority is not None},
         mig_allocations=_mig_allocations(pod, granted, problems),
         share_time=pod_share_time(item, [(container.kind, held) for container, held in shares if held]),
+        claims=pod.claims,
+        holds=pod.holds,
         problems=tuple(problems),
     )
 

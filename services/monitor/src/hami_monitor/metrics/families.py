@@ -20,6 +20,7 @@ from hami_monitor.decide.observation import (
     Labels,
     Observation,
     ShownDevice,
+    claim_users,
     library_usages,
     mig_instances,
     shown_devices,
@@ -132,6 +133,7 @@ LEGACY_NAMES = {
 }
 """The names of families up to HAMi 2.8."""
 
+CLAIM: Labels = ("namespace", "pod", "container", "claim", "request")
 WAIT: Labels = ("namespace", "pod", "container", "reason")
 UNREACHED: Labels = ("namespace", "pod", "container", "kind")
 
@@ -183,6 +185,17 @@ def unreached_family(usages: Iterable[tuple[Labels, ContainerUsage]]) -> Metric:
     )
 
 
+def claim_family(users: Iterable[Labels]) -> Metric:
+    """Return the family that names the claim of each container, which has the values of CLAIM."""
+    return filled(
+        "hami_claim_info",
+        "The request of a ResourceClaim that a container uses, always 1. Containers that use the same one share its "
+        "memory and compute, and each of them shows the use of all.",
+        CLAIM,
+        ((named(CLAIM, labels), 1.0) for labels in users),
+    )
+
+
 def families(observation: Observation, *, has_legacy_names: bool = False) -> list[Metric]:
     """Return every family of *observation*; *has_legacy_names* adds those under HAMi's names up to 2.8."""
     shown = list(shown_devices(observation))
@@ -202,6 +215,7 @@ def families(observation: Observation, *, has_legacy_names: bool = False) -> lis
         *own_share_families(shown),
         *wait_families(library_usages(observation)),
         unreached_family(library_usages(observation)),
+        claim_family(claim_users(observation)),
     ]
     if has_legacy_names:
         result += [

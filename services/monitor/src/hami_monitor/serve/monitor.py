@@ -68,9 +68,10 @@ class Monitor:
         return Observation(
             node_name=self._node_name,
             now_seconds=time.time(),
-            pods=self._pods.shown(),
+            pods=self.rounds.shown(),
             usages=usages,
-            refused=frozenset(self.rounds.regions.refusals),
+            claims=self.rounds.used_requests(),
+            refused=frozenset(self.rounds.refusals()),
             unpreloaded=self.rounds.recorded(UNPRELOADED),
             host_devices=self.driver.devices,
             device_order=self.driver.order,
@@ -88,11 +89,11 @@ class Monitor:
 
     def status(self) -> MonitorStatus:
         """Return the monitor's own state."""
-        regions = self.rounds.regions
+        both = self.rounds.regions, self.rounds.claims.regions
         return MonitorStatus(
-            regions=len(regions),
-            refused=Counter(regions.refusals.values()),
-            writes=regions.writes,
+            regions=sum(map(len, both)),
+            refused=Counter(refusal for regions in both for refusal in regions.refusals.values()),
+            writes=both[0].writes + both[1].writes,
             directories_removed=self.rounds.removed,
             rounds=self.rounds.ended,
             is_driver_available=self.driver.is_available,

@@ -15,10 +15,13 @@ from hami_monitor.adapters.directories import Directories
 from hami_monitor.adapters.kube import Pods
 from hami_monitor.adapters.regions import Regions
 from hami_monitor.config import Config
-from hami_monitor.decide.containers import ContainerDirectory, ContainerKey, abandoned, without_pod
+from hami_monitor.decide.claims import UsedRequest, by_container
+from hami_monitor.decide.containers import ContainerDirectory, ContainerKey, Refusal, abandoned, without_pod
 from hami_monitor.decide.feedback import plan_writes
 from hami_monitor.decide.grants import NO_GRANT, feedback_state, grants_of
+from hami_monitor.decide.pods import MonitoredPod
 from hami_monitor.decide.usage import ContainerUsage
+from hami_monitor.serve.claims import ClaimRegions
 
 STALLED_SECONDS = 60.0
 """The process is not alive if no round has ended for this long and for twelve intervals."""
@@ -36,6 +39,7 @@ class Rounds:
         self._monotonic_seconds = monotonic_seconds
         self._directories = Directories(config.hook_path)
         self.regions = Regions(self._directories.path)
+        self.claims = ClaimRegions(config.hook_path)
         self.ended = 0
         """Rounds that ended since the start."""
         self.removed = 0
@@ -67,27 +71,46 @@ class Rounds:
         for key in abandoned(changed, pods, time.time(), self._config.resync_seconds):
             self.regions.forget(key)
             self._remove(key)
-        grants = grants_of(self._pods.shown())
-        states = self.regions.states()
-        self.regions.store(
-            plan_writes({key: feedback_state(state, grants.get(key, NO_GRANT)) for key, state in states.items()})
-        )
+        shown = self._pods.shown()
+        grants = {**grants_of(shown), **self.claims.prioritized(shown)}
+        states = {**self.regions.states(), **self.claims.regions.states()}
+        writes = plan_writes({key: feedback_state(state, grants.get(key, NO_GRANT)) for key, state in states.items()})
+        self.regions.store(writes)
+        self.claims.regions.store(writes)
         await self._delete_some()
         self.ended += 1
 
     def usages(self) -> Mapping[ContainerKey, ContainerUsage]:
         """Return what each container uses now, including those whose region was made since the last round."""
         self._scan()
-        return self.regions.usages(grants_of(self._pods.shown()))
+        usages = self.regions.usages(grants_of(self._pods.shown()))
+        return {**usages, **self.claims.usages(self.used_requests())}
+
+    def shown(self) -> tuple[MonitoredPod, ...]:
+        """Return the Pods that have devices, with the shares of their claims."""
+        return self.claims.shown(self._pods.shown())
+
+    def used_requests(self) -> Mapping[ContainerKey, UsedRequest]:
+        """Return the request of a claim that each container uses, of those that use one."""
+        return self.claims.used_by(self._pods.shown())
+
+    def refusals(self) -> Mapping[ContainerKey, Refusal]:
+        """Return the containers whose region cannot be read now, and why."""
+        return {**self.regions.refusals, **by_container(self.claims.regions.refusals, self.used_requests())}
 
     def directories(self) -> frozenset[ContainerKey] | None:
         """Return the containers that had a directory at the last look; None if they could not be listed."""
-        return None if self._listed is None else frozenset(directory.key for directory in self._listed)
+        if self._listed is None:
+            return None
+        prepared = self.claims.prepared(self.used_requests())
+        return frozenset({*(directory.key for directory in self._listed), *prepared})
 
     def recorded(self, kind: str) -> frozenset[ContainerKey]:
         """Return the containers of which the device plugin has recorded a *kind*, as they could be read last."""
         try:
-            self._recorded[kind] = self._directories.recorded(kind)
+            requests = dict.fromkeys(self.claims.directories.recorded(kind))
+            found = by_container(requests, self.used_requests())
+            self._recorded[kind] = self._directories.recorded(kind) | found.keys()
         except OSError as error:
             if not self._records_problem:
                 logger.warning("It is unknown who limits which containers", error=str(error))
@@ -112,11 +135,13 @@ class Rounds:
     def close(self) -> None:
         """Close every region."""
         self.regions.close()
+        self.claims.regions.close()
 
     def _scan(self) -> tuple[ContainerDirectory, ...] | None:
         """Open the regions that exist now and return the directories; None if they cannot be listed."""
         try:
             directories, odd_names = self._directories.scan()
+            self.claims.look()
         except OSError as error:
             self._report_scan(f"{self._directories.path}: {error.strerror}")
             self._listed = None

@@ -145,7 +145,7 @@ class Watchdog:
 
     async def _evidence(self, devices: Sequence[HostDevice]) -> dict[Evidence, str]:
         recorded = self._rounds.recorded
-        granted = grants(self._pods.shown(), recorded(UNPRELOADED), recorded(IN_NAMESPACE))
+        granted = grants(self._rounds.shown(), recorded(UNPRELOADED), recorded(IN_NAMESPACE))
         owners = self._pods.owners()
         regions = self._regions()
         found = await self._uses(devices, granted, owners)
@@ -190,7 +190,7 @@ class Watchdog:
         usages = self._rounds.usages()
         return Regions(
             pids={key: usage.pids for key, usage in usages.items()},
-            unread=frozenset(self._rounds.regions.refusals),
+            unread=frozenset(self._rounds.refusals()),
             used_bytes={
                 key: {uuid: sums.total for uuid, sums in usage.devices.items()} for key, usage in usages.items()
             },

@@ -3,7 +3,7 @@ Record how containers of a Node were started, where their Pod does not say so.
 
 The device plugin records it when it prepares a container, and the monitor reads it: a tenant can edit its Pod later,
 and these folders are mounted into no container. Each record is an empty file in a folder of its kind beside the
-containers' directories, with the name that such a directory has.
+directories of containers, or of requests of ResourceClaims, with the name that such a directory has.
 """
 
 from collections.abc import Callable

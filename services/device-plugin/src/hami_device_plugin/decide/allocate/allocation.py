@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from hami_device_plugin.decide.inventory import is_instance
 from hami_device_plugin.decide.probe.strategy import ENVVAR, VOLUME_MOUNTS
+from hamicommon.dra.grants import CLAIMS
 from hamicommon.errors import HamiError
 from hamicommon.model import Share
 from hamicommon.pod.variables import CORE_POLICY
@@ -19,8 +20,8 @@ from hamicommon.wire.limits_file import DEVICES_MAX, DeviceLimits, LimitsFile
 LOCK_DIRECTORY = "/tmp/vgpulock"
 """Directory of the lock file of HAMi's library: always in the container, by default also on the host."""
 PRELOAD_FILE = "/etc/ld.so.preload"
-CONTAINERS, CLAIMS = "containers", "claims"
-"""The folders of the directories of containers, and of requests of claims, below `<hook path>/vgpu`."""
+CONTAINERS = "containers"
+"""The folder of the directories of containers, below `<hook path>/vgpu`."""
 LIMITS = "limits"
 """
 The file with what the container was granted, and the folder beside the library in which the container sees it: a

@@ -8,7 +8,7 @@ Neighbours: `allocate.capacity` does the same for Pods with HAMi's annotation, w
 from collections.abc import Iterable, Mapping
 
 from hami_device_plugin.decide.allocate.capacity import CapacityError
-from hami_device_plugin.decide.dra.grant import ClaimGrant
+from hamicommon.dra.grants import ClaimGrant
 from hamicommon.model import Device
 from hamicommon.pod.amounts import NOTHING, Amounts
 

@@ -5,30 +5,21 @@ A container has one region and one set of limits, so it uses one request of one 
 library would refuse it every device but those of the last, so its start is refused here, with words.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from hami_device_plugin.decide.allocate.pods import Sharing
-from hami_device_plugin.decide.dra.grant import ClaimError, ClaimGrant
-from hamicommon.pod.claims import ClaimUse
+from hami_device_plugin.decide.dra.grant import ClaimError
+from hamicommon.dra.grants import ClaimGrant, Requests, requests_of, used_requests
 from hamicommon.pod.reading import Pod
-
-Requests = Mapping[tuple[str, str], Sequence[str]]
-"""The requests with devices of this driver, by namespace and name of a claim."""
-
-
-def used_requests(pod: Pod, container: str, requests: Requests) -> list[tuple[str, str]]:
-    """Return claim and request of each grant that *container* of *pod* uses; *requests* has those of all claims."""
-    uses = pod.claims.get(container, ())
-    return list(dict.fromkeys(found for use in uses for found in _requests(pod, use, requests)))
 
 
 def sharing_by_claims(pods: Iterable[Pod], grants: Iterable[ClaimGrant]) -> Iterator[Sharing]:
     """Yield each container of *pods* that uses one of *grants*, with its shares."""
     granted = {(grant.namespace, grant.name): grant for grant in grants}
-    requests = {name: grant.requests for name, grant in granted.items()}
+    requests = requests_of(granted.values())
     for pod in pods:
         for container in pod.containers:
-            for claim, request in used_requests(pod, container.name, requests):
+            for claim, request in used_requests(pod.namespace, pod.claims.get(container.name, ()), requests):
                 yield pod, container, granted[pod.namespace, claim].shares(request)
 
 
@@ -41,7 +32,7 @@ def check_users(pods: Sequence[Pod], claim: str, requests: Requests) -> None:
     """
     for pod in pods:
         for container in pod.containers:
-            used = used_requests(pod, container.name, requests)
+            used = used_requests(pod.namespace, pod.claims.get(container.name, ()), requests)
             if not any(name == claim for name, _ in used):
                 continue
             place = f"ResourceClaim {pod.namespace}/{claim}, Pod {pod}, container {container.name}"
@@ -56,9 +47,3 @@ def check_users(pods: Sequence[Pod], claim: str, requests: Requests) -> None:
                     f"{place} uses several requests: {named}. Its limits can be those of one: name it in "
                     "resources.claims[].request, or ask for several devices by one request with a count"
                 )
-
-
-def _requests(pod: Pod, use: ClaimUse, requests: Requests) -> Iterator[tuple[str, str]]:
-    for request in requests.get((pod.namespace, use.claim), ()):
-        if use.request in ("", request):
-            yield use.claim, request

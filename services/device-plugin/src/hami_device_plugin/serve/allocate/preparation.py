@@ -19,6 +19,7 @@ from hami_device_plugin.adapters.mps.daemon import daemon_problem
 from hami_device_plugin.adapters.nvml.mig import MigNvml
 from hami_device_plugin.adapters.regions import keep_region, prepare_region, write_limits
 from hami_device_plugin.decide.allocate.allocation import (
+    CONTAINERS,
     NO_CORE_LIMIT,
     Container,
     Grant,
@@ -50,6 +51,7 @@ from hami_device_plugin.decide.probe.enforcement import EnforcementError, MpsDae
 from hami_device_plugin.serve.allocate.served_node import ServedNode
 from hami_device_plugin.serve.namespaces import Namespaces
 from hami_device_plugin.serve.probe.driver_cdi import DriverCdi
+from hamicommon.dra.grants import CLAIMS
 from hamicommon.model import ContainerShares, Share
 from hamicommon.pod import reading
 from hamicommon.pod.variables import CORE_POLICY
@@ -244,13 +246,11 @@ class Preparer:
             raise MpsError(f"MPS limits compute on this Node, and {problem}")
 
     def _record(self, prepared: Prepared) -> None:
-        """Record for the monitor who limits a container with shares. Nobody limits what is an instance."""
-        if prepared.container.is_request:
-            return
+        """Record for the monitor who limits a recipient's shares. Nobody limits what is an instance."""
         name = directory_name(prepared.container.pod_uid, prepared.container.name)
-        containers = Path(self._policy.hook_path) / "vgpu/containers"
-        record(containers, UNPRELOADED, name, is_so=not (prepared.has_library or prepared.instances))
-        record(containers, IN_NAMESPACE, name, is_so=bool(prepared.namespace))
+        folder = Path(self._policy.hook_path) / "vgpu" / (CLAIMS if prepared.container.is_request else CONTAINERS)
+        record(folder, UNPRELOADED, name, is_so=not (prepared.has_library or prepared.instances))
+        record(folder, IN_NAMESPACE, name, is_so=bool(prepared.namespace))
 
     def _spec_path(self, prepared: Prepared, device: str) -> Path:
         of = cdi_files.claim_spec_path if prepared.container.is_request else cdi_files.spec_path

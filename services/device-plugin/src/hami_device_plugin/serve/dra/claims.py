@@ -18,15 +18,16 @@ from hami_device_plugin.adapters.claim_records import ClaimRecords
 from hami_device_plugin.adapters.dra import ClaimName
 from hami_device_plugin.adapters.files import host_files_of
 from hami_device_plugin.adapters.regions import forget_requests
-from hami_device_plugin.decide.allocate.allocation import CLAIMS, Container
+from hami_device_plugin.decide.allocate.allocation import Container
 from hami_device_plugin.decide.allocate.capacity import CapacityError, pod_use
-from hami_device_plugin.decide.dra.grant import ClaimError, ClaimGrant, claim_grant
+from hami_device_plugin.decide.dra.grant import ClaimError, cdi_devices, claim_grant
 from hami_device_plugin.decide.dra.ledger import check_ledger
-from hami_device_plugin.decide.dra.users import Requests, check_users
+from hami_device_plugin.decide.dra.users import check_users
 from hami_device_plugin.serve.allocate.last_line import EVENT
 from hami_device_plugin.serve.allocate.preparation import NOTICE_SECONDS, Prepared, Preparer, Recipient
 from hami_device_plugin.serve.context import Context
 from hamicommon.dra.claims import Claim, decode_claim
+from hamicommon.dra.grants import CLAIMS, ClaimGrant, Requests, requests_of
 from hamicommon.errors import HamiError
 from hamicommon.model import Device
 from hamicommon.pod.amounts import NOTHING, Amounts
@@ -65,7 +66,7 @@ class Claims:
         """Prepare each claim of a Pod; return its grant, or why it is not prepared, by UID."""
         read = await asyncio.gather(*(self._read(name) for name in names))
         recorded = await asyncio.to_thread(self._records.read)
-        requests = {(grant.namespace, grant.name): grant.requests for grant in recorded.values()}
+        requests = {**requests_of(recorded.values())}
         requests |= {(claim.namespace, claim.name): claim.requests for claim in read if isinstance(claim, Claim)}
         answers: dict[str, ClaimGrant | str] = {}
         for name, claim in zip(names, read, strict=True):
@@ -190,7 +191,7 @@ class Claims:
         recipient = Recipient(
             Container(grant.uid, request, is_request=True),
             f"{grant}, request {request}",
-            grant.cdi_devices(request),
+            cdi_devices(grant, request),
             annotations={key: value for pod in pods for key, value in pod.annotations.items()},
             has_host_users=all(pod.has_host_users for pod in pods),
         )

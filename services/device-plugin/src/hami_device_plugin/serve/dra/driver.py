@@ -22,12 +22,12 @@ from hami_device_plugin.serve.context import Context
 from hami_device_plugin.serve.dra.claims import Claims
 from hami_device_plugin.serve.dra.slices import Slices
 from hami_device_plugin.serve.probe.devices import NodeDevices
+from hamicommon.dra.grants import CLAIMS, RECORDS
 from hamicommon.dra.slices import Description, OfferedDevice
 from hamicommon.model import Device
 from hamicommon.pod.reading import Pod
 
 POLL_SECONDS = 0.5
-RECORDS = "claims"
 
 
 class DraDriver:
@@ -47,7 +47,7 @@ class DraDriver:
         self._devices: Sequence[Device] = devices.by(context.config, context.conditions)
         self._descriptions: Mapping[str, Description] = {}
         folders, pod_uid = Folders(Path(context.config.kubelet_root)), context.config.pod_uid
-        self._records = ClaimRecords(folders.driver / RECORDS)
+        self._records = ClaimRecords(context.config.vgpu_directory / CLAIMS / RECORDS)
         self._claims = Claims(context, self._records, preparer, self._offered)
         self._server = DraServer(folders, pod_uid, self._claims, self._states, self._registered)
         self._slices = Slices(context, self._slice_devices, self._server.is_youngest)
