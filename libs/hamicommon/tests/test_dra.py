@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hamicommon.dra.claims import decode_claim
+from hamicommon.dra.claims import decode_claim, read_claims
 from hamicommon.dra.names import DRIVER
-from hamicommon.dra.slices import Description, OfferedDevice, encode_device, encode_slice, mib_quantity
+from hamicommon.dra.slices import Description, OfferedDevice, encode_device, encode_slice, mib_quantity, read_slices
 from hamicommon.model import Device
 from hamicommon.pod.amounts import Amounts
 from hamicommon.wire.errors import DecodeError, EncodeError
@@ -139,6 +139,153 @@ def test_amount_of_memory_is_exact_and_as_the_api_server_writes_it(size_mib: int
     assert int(text[:-2]) % 1024 or text.endswith("Ei")
 
 
+def a_slice(*devices: OfferedDevice, node: str = "n1", name: str = "", generation: int = 1, **pool: Any) -> Any:
+    """Return a slice of Node *node* as the API server returns it, with *pool* changed."""
+    found = encode_slice({"metadata": {"name": node, "uid": "node-uid"}}, devices, generation)
+    found["metadata"]["name"] = name or f"{node}-{generation}"
+    found["spec"]["pool"] |= pool
+    return found
+
+
+def an_offer(minor: int = 0) -> OfferedDevice:
+    """Return a device with UUID `GPU-<minor>`."""
+    return OfferedDevice(Device(f"GPU-{minor}", 10, 40960, 100, "NVIDIA A100"), Description(minor))
+
+
+@pytest.mark.property
+@given(st.lists(DEVICES, max_size=8, unique_by=lambda offered: offered.name), st.integers(0, 1 << 40))
+def test_slice_that_is_written_is_read_with_its_amounts(devices: list[OfferedDevice], generation: int) -> None:
+    """Whoever counts shares has the same devices as the Node."""
+    found, problems = read_slices([a_slice(*devices, generation=generation)])
+
+    assert () == problems
+    assert {
+        offered.name: (
+            offered.device.id[:64],
+            offered.device.count,
+            offered.device.memory_mib,
+            offered.device.core_percent,
+            not offered.faults,
+        )
+        for offered in devices
+    } == {
+        name: (one.device.id, one.device.count, one.device.memory_mib, one.device.core_percent, one.device.healthy)
+        for name, one in found["n1"].items()
+    }
+
+
+@pytest.mark.property
+@given(st.permutations([(generation, minor) for generation in (1, 2, 3) for minor in (0, 1)]))
+def test_only_the_highest_generation_of_a_pool_counts_in_any_order(order: list[tuple[int, int]]) -> None:
+    """Slices of an older generation may still be there."""
+    slices = [a_slice(an_offer(generation * 10 + minor), generation=generation) for generation, minor in order]
+    for one in slices:
+        one["spec"]["pool"]["resourceSliceCount"] = 2
+
+    found, problems = read_slices(slices)
+
+    assert ({"hami-gpu-30", "hami-gpu-31"}, ()) == (set(found["n1"]), problems)
+
+
+def test_pool_that_is_being_written_is_left_out_and_hides_no_other() -> None:
+    """A slice of the new generation says that a second one follows."""
+    slices = [
+        a_slice(an_offer()),
+        a_slice(an_offer(), generation=2, resourceSliceCount=2),
+        a_slice(an_offer(), node="n2"),
+    ]
+
+    assert ({"n2"}, ()) == (set(read_slices(slices)[0]), read_slices(slices)[1])
+
+
+def test_slices_of_other_drivers_are_ignored() -> None:
+    """Even if they are of a form that this driver never writes."""
+    assert ({}, ()) == read_slices([{"spec": {"driver": "gpu.nvidia.com", "pool": 7}}])
+
+
+def changed(*path: Any, to: Any) -> Any:
+    """Return a slice with the field at *path* of its spec set."""
+    found = a_slice(an_offer())
+    place = found["spec"]
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = to
+    return found
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        pytest.param({}, "ResourceSlice.spec: 'None' is not an object", id="nothing"),
+        pytest.param(
+            changed("pool", "name", to="n2"),
+            "ResourceSlice n1-1, spec.pool.name: is 'n2', and must be the Node 'n1'",
+            id="another Node's pool",
+        ),
+        pytest.param(changed("nodeName", to=None), "spec.nodeName: 'None' is not a text", id="no Node"),
+        pytest.param(
+            changed("pool", "generation", to=True),
+            "spec.pool.generation: 'True' is not a whole number",
+            id="generation",
+        ),
+        pytest.param(
+            changed("pool", "resourceSliceCount", to=0),
+            "resourceSliceCount: '0' is not a whole number from 1",
+            id="count",
+        ),
+        pytest.param(changed("devices", to=["x"]), "spec.devices[0]: 'x' is not an object", id="device"),
+        pytest.param(changed("devices", to=[{}] * 129), "has 129 devices, and a slice may have 128", id="devices"),
+        pytest.param(
+            changed("devices", to=[encode_device(an_offer())] * 2),
+            "spec.devices[1].name: 'hami-gpu-0' is listed twice",
+            id="twice",
+        ),
+        pytest.param(
+            changed("devices", 0, "attributes", "uuid", to={"string": "GPU:0"}),
+            "spec.devices[0].attributes.uuid: 'GPU:0' has a separator",
+            id="UUID",
+        ),
+        pytest.param(
+            changed("devices", 0, "capacity", "memory", "value", to="9Ei"),
+            "spec.devices[0].capacity.memory: '9Ei' is more than",
+            id="memory",
+        ),
+        pytest.param(
+            changed("devices", 0, "capacity", "replicas", to={"value": "1e9999999999"}),
+            "capacity.replicas: '1e9999999999' is more than",
+            id="replicas",
+        ),
+        pytest.param(
+            changed("devices", 0, "taints", to=[{"effect": "NoExecute"}]),
+            "spec.devices[0].taints[0].key: 'None' is not a text",
+            id="taint",
+        ),
+    ],
+)
+def test_slice_of_another_form_is_reported_and_hides_no_other(bad: Any, message: str) -> None:
+    """A Node may write what it likes about itself, and nothing about others."""
+    found, [problem] = read_slices([bad, a_slice(an_offer(), node="n2")])
+
+    assert message in str(problem)
+    assert {"n2"} == set(found)
+
+
+def test_pool_that_lists_a_device_in_two_slices_is_reported() -> None:
+    """Nobody knows which of them counts."""
+    slices = [a_slice(an_offer(), name=name, resourceSliceCount=2) for name in ("a", "b")]
+
+    found, [problem] = read_slices(slices)
+
+    assert ({}, "pool n1: two of its ResourceSlices list the same device") == (found, str(problem))
+
+
+def test_taint_that_only_informs_closes_no_device() -> None:
+    """kube-scheduler allocates it all the same."""
+    slices = [changed("devices", 0, "taints", to=[{"key": "k", "effect": "None"}, {"key": "l", "effect": "NoExecute"}])]
+
+    assert ("l",) == read_slices(slices)[0]["n1"]["hami-gpu-0"].taints
+
+
 def test_slice_of_a_node_without_uid_is_refused() -> None:
     """It would outlive its Node."""
     with pytest.raises(EncodeError, match="no name or UID"):
@@ -221,6 +368,21 @@ def test_claim_of_another_form_is_an_error_that_names_the_field(claim: dict[str,
     assert message in str(raised.value)
 
 
+def test_bad_result_hides_neither_its_claims_good_ones_nor_other_claims() -> None:
+    """What can be counted is counted, and each problem names claim and field."""
+    bad = a_claim(a_result(pool=7), a_result(), config=["x"])
+    bad["metadata"]["name"] = "bad"
+
+    claims, problems = read_claims([{}, bad, a_claim(a_result())])
+
+    assert [("ns/bad", 1), ("ns/c", 1)] == [(str(claim), len(claim.results)) for claim in claims]
+    assert [
+        "ResourceClaim.metadata: 'None' is not an object",
+        "ResourceClaim ns/bad, status.allocation.devices.config[0]: 'x' is not an object",
+        "ResourceClaim ns/bad, status.allocation.devices.results[0].pool: '7' is not a text",
+    ] == [str(problem) for problem in problems]
+
+
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
@@ -242,3 +404,16 @@ def test_any_claim_is_read_or_refused_with_a_place(result: dict[str, Any], confi
     claim["status"]["allocation"]["devices"]["config"] = config
     with suppress(DecodeError):
         assert "ns/c" == str(decode_claim(claim))
+
+
+@pytest.mark.property
+@given(st.dictionaries(st.sampled_from(["nodeName", "pool", "devices"]), JSON_VALUES), JSON_VALUES, JSON_VALUES)
+def test_any_slice_is_read_or_reported(changes: dict[str, Any], attributes: Any, capacity: Any) -> None:
+    """The reader never fails, and the slices of others are read."""
+    bad = a_slice(an_offer())
+    bad["spec"]["devices"][0] |= {"attributes": attributes, "capacity": capacity}
+    bad["spec"] |= changes
+
+    found, _ = read_slices([bad, a_slice(an_offer(), node="n2")])
+
+    assert "hami-gpu-0" in found["n2"]

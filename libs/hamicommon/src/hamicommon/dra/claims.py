@@ -5,17 +5,25 @@ A result without consumed amounts is of a whole device: a server that does not k
 Source: https://github.com/kubernetes/api/blob/v0.37.2/resource/v1/types.go (DeviceRequestAllocationResult)
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, TypeVar
 
-from hamicommon.dra.names import CORES, DRIVER, MEMORY, REPLICAS, base_request
+from hamicommon.dra.fields import (
+    find_entry,
+    list_field,
+    memory_mib,
+    object_entry,
+    object_field,
+    text_field,
+    whole_amount,
+)
+from hamicommon.dra.names import CORES, DRIVER, REPLICAS, base_request
 from hamicommon.model import Device, Share
 from hamicommon.pod.amounts import Amounts
-from hamicommon.wire.errors import DecodeError, quote
-from hamicommon.wire.quantity import QuantityError, parse_quantity
+from hamicommon.wire.errors import DecodeError
 
-_MIB: Final = 1 << 20
+_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,98 +84,113 @@ def decode_claim(item: Mapping[str, Any]) -> Claim:
     Raises:
         DecodeError: a field has another form than the API defines; the place names the claim and the field.
     """
-    metadata = _object(item, "metadata", "ResourceClaim")
-    namespace, name = _text(metadata, "namespace", "metadata"), _text(metadata, "name", "metadata")
-    try:
-        return _claim(item, namespace, name, _text(metadata, "uid", "metadata"))
-    except DecodeError as error:
-        raise error.within(f"ResourceClaim {namespace}/{name}") from error
+    claim, problems = read_claim(item)
+    for problem in problems:
+        raise problem
+    return claim
 
 
-def _claim(item: Mapping[str, Any], namespace: str, name: str, uid: str) -> Claim:
-    status = _object(item, "status", "", is_optional=True)
-    allocation = _object(status, "allocation", "status", is_optional=True)
+def read_claim(item: Mapping[str, Any]) -> tuple[Claim, tuple[DecodeError, ...]]:
+    """
+    Read what can be read of *item*, a ResourceClaim of the API, and say what cannot.
+
+    A result that cannot be read is left out; the others of its claim stay.
+
+    Raises:
+        DecodeError: the claim has no namespace, name or UID.
+    """
+    metadata = object_field(item, "metadata", "ResourceClaim")
+    namespace, name = text_field(metadata, "namespace", "metadata"), text_field(metadata, "name", "metadata")
+    where = f"ResourceClaim {namespace}/{name}"
+    problems: list[DecodeError] = []
+    status = _optional(item, "status", "", problems)
+    allocation = _optional(status, "allocation", "status", problems)
+    devices = _optional(allocation, "devices", "status.allocation", problems)
     place = "status.allocation.devices"
-    devices = _object(allocation, "devices", "status.allocation", is_optional=True)
-    reserved = _objects(status, "reservedFor", "status")
-    return Claim(
+    configs = _each(devices, "config", place, _has_parameters, problems)
+    claim = Claim(
         namespace=namespace,
         name=name,
-        uid=uid,
-        pod_uids=tuple(_text(one, "uid", where) for one, where in reserved if one.get("resource") == "pods"),
-        is_allocated=bool(allocation),
-        results=tuple(
-            _result(one, where) for one, where in _objects(devices, "results", place) if one.get("driver") == DRIVER
-        ),
-        has_parameters=any(
-            _object(one, "opaque", where, is_optional=True).get("driver") == DRIVER
-            for one, where in _objects(devices, "config", place)
-        ),
+        uid=text_field(metadata, "uid", f"{where}, metadata"),
+        pod_uids=tuple(uid for uid in _each(status, "reservedFor", "status", _pod_uid, problems) if uid),
+        is_allocated=bool(status.get("allocation")),
+        results=tuple(found for found in _each(devices, "results", place, _result, problems) if found),
+        has_parameters=any(configs),
     )
+    return claim, tuple(problem.within(where) for problem in problems)
 
 
-def _result(item: Mapping[str, Any], place: str) -> Result:
-    consumed = _object(item, "consumedCapacity", place, is_optional=True)
+def read_claims(items: Iterable[Mapping[str, Any]]) -> tuple[tuple[Claim, ...], tuple[DecodeError, ...]]:
+    """Read what can be read of many ResourceClaims; a claim without namespace, name or UID is left out."""
+    claims: list[Claim] = []
+    problems: list[DecodeError] = []
+    for item in items:
+        try:
+            claim, wrong = read_claim(item)
+        except DecodeError as error:
+            problems.append(error)
+        else:
+            claims.append(claim)
+            problems.extend(wrong)
+    return tuple(claims), tuple(problems)
+
+
+def _optional(item: Mapping[str, Any], field: str, place: str, problems: list[DecodeError]) -> Mapping[str, Any]:
+    """Return an object that may be missing, empty if it has another form."""
+    try:
+        return object_field(item, field, place, is_optional=True)
+    except DecodeError as error:
+        problems.append(error)
+        return {}
+
+
+def _each(
+    item: Mapping[str, Any],
+    field: str,
+    place: str,
+    read: Callable[[Mapping[str, Any], str], _Found],
+    problems: list[DecodeError],
+) -> list[_Found]:
+    """Return what *read* makes of the entries of a list, without those that it cannot read."""
+    found: list[_Found] = []
+    try:
+        entries = list_field(item, field, place)
+    except DecodeError as error:
+        problems.append(error)
+        return found
+    for number, entry in enumerate(entries):
+        where = f"{place}.{field}[{number}]"
+        try:
+            found.append(read(object_entry(entry, where), where))
+        except DecodeError as error:
+            problems.append(error)
+    return found
+
+
+def _pod_uid(consumer: Mapping[str, Any], place: str) -> str:
+    """Return the UID of a Pod that may use the claim, empty if *consumer* is something else."""
+    return text_field(consumer, "uid", place) if consumer.get("resource") == "pods" else ""
+
+
+def _has_parameters(config: Mapping[str, Any], place: str) -> bool:
+    return object_field(config, "opaque", place, is_optional=True).get("driver") == DRIVER
+
+
+def _result(item: Mapping[str, Any], place: str) -> Result | None:
+    """Return one result, None if it is another driver's."""
+    if item.get("driver") != DRIVER:
+        return None
+    consumed = object_field(item, "consumedCapacity", place, is_optional=True)
     return Result(
-        request=_text(item, "request", place),
-        pool=_text(item, "pool", place),
-        device=_text(item, "device", place),
-        share_id=_text(item, "shareID", place) if item.get("shareID") else "",
+        request=text_field(item, "request", place),
+        pool=text_field(item, "pool", place),
+        device=text_field(item, "device", place),
+        share_id=text_field(item, "shareID", place) if item.get("shareID") else "",
         amounts=_amounts(consumed, f"{place}.consumedCapacity") if consumed else None,
         is_admin=item.get("adminAccess") is True,
     )
 
 
 def _amounts(consumed: Mapping[str, Any], place: str) -> Amounts:
-    size_bytes = _amount(consumed, MEMORY, place)
-    if size_bytes % _MIB:
-        raise DecodeError(f"{place}.{MEMORY}", f"{size_bytes} bytes are not a whole number of MiB")
-    cores = _amount(consumed, CORES, place)
-    replicas = _amount(consumed, REPLICAS, place) if _find(consumed, REPLICAS) is not None else 1
-    return Amounts(replicas, size_bytes // _MIB, cores)
-
-
-def _amount(consumed: Mapping[str, Any], name: str, place: str) -> int:
-    text = _find(consumed, name)
-    try:
-        amount = parse_quantity("" if text is None else text)
-    except QuantityError as error:
-        raise DecodeError(f"{place}.{name}", str(error)) from error
-    if amount < 0 or amount.denominator != 1:
-        raise DecodeError(f"{place}.{name}", f"{quote(str(text))} is not a whole number from 0 on")
-    return int(amount)
-
-
-def _find(consumed: Mapping[str, Any], name: str) -> Any:
-    """Return the amount of the capacity *name*, which may be written with the driver's domain."""
-    return consumed.get(name, consumed.get(f"{DRIVER}/{name}"))
-
-
-def _text(item: Mapping[str, Any], field: str, place: str) -> str:
-    value = item.get(field)
-    if not isinstance(value, str) or not value:
-        raise DecodeError(f"{place}.{field}", f"{quote(str(value))} is not a text")
-    return value
-
-
-def _object(item: Mapping[str, Any], field: str, place: str, *, is_optional: bool = False) -> Mapping[str, Any]:
-    value = item.get(field)
-    if value is None and is_optional:
-        return {}
-    if not isinstance(value, dict):
-        raise DecodeError(f"{place}.{field}" if place else field, f"{quote(str(value))} is not an object")
-    return value
-
-
-def _objects(item: Mapping[str, Any], field: str, place: str) -> Iterable[tuple[Mapping[str, Any], str]]:
-    """Return the objects of a list, which may be missing, each with its place."""
-    values = item.get(field) or []
-    if not isinstance(values, list):
-        raise DecodeError(f"{place}.{field}", f"{quote(str(values))} is not a list")
-    found = []
-    for number, value in enumerate(values):
-        where = f"{place}.{field}[{number}]"
-        if not isinstance(value, dict):
-            raise DecodeError(where, f"{quote(str(value))} is not an object")
-        found.append((value, where))
-    return found
+    replicas = whole_amount(consumed, REPLICAS, place) if find_entry(consumed, REPLICAS) is not None else 1
+    return Amounts(replicas, memory_mib(consumed, place), whole_amount(consumed, CORES, place))

@@ -1,15 +1,27 @@
 """
-Write the ResourceSlice of a Node: one pool, named after the Node, in one slice with all of its devices.
+The ResourceSlices of Nodes: one pool for each Node, named after it. Written in one slice with all of its devices.
+
+A Node may write slices that name itself. So a pool of another name is refused when slices are read, or one Node could
+replace the devices of another.
 
 Attributes have HAMi's names. Those that mean the same as NVIDIA's driver says (`gpu.nvidia.com`), or as Kubernetes
 defines, are there under these names too, so that one CEL expression selects from several drivers.
 Source: https://github.com/kubernetes-sigs/dra-driver-nvidia-gpu/blob/main/cmd/gpu-kubelet-plugin/deviceinfo.go
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from hamicommon.dra.fields import (
+    count_field,
+    list_field,
+    memory_mib,
+    object_entry,
+    object_field,
+    text_field,
+    whole_amount,
+)
 from hamicommon.dra.names import (
     API_VERSION,
     CORES,
@@ -21,11 +33,16 @@ from hamicommon.dra.names import (
     device_name,
 )
 from hamicommon.model import Device, Object
-from hamicommon.wire.errors import EncodeError
+from hamicommon.wire.errors import DecodeError, EncodeError, quote
 
 DEVICES_MAX: Final = 64
 """Of one slice with taints."""
+_DEVICES_READ_MAX: Final = 128
+"""The API server's limit for any slice."""
 _TEXT_MAX: Final = 64
+_UUID_SEPARATORS: Final = ",:;"
+_CLOSING_EFFECTS: Final = ("NoSchedule", "NoExecute")
+"""Effects of taints that keep new shares away; `None` only informs."""
 _NVIDIA: Final = "gpu.nvidia.com"
 _NVIDIAS: Final = (
     "uuid",
@@ -78,6 +95,33 @@ class OfferedDevice:
         return device_name(self.description.minor)
 
 
+@dataclass(frozen=True, slots=True)
+class SliceDevice:
+    """One device as a slice lists it."""
+
+    device: Device
+    """With what a slice says of it; unhealthy if a taint keeps new shares away."""
+    taints: tuple[str, ...] = ()
+    """The keys of taints that keep new shares away."""
+
+
+Pool = Mapping[str, SliceDevice]
+"""The devices of one pool, by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """One ResourceSlice of this driver."""
+
+    name: str
+    node: str
+    """The Node, and the pool."""
+    generation: int
+    slice_count: int
+    """How many slices the pool has in this generation."""
+    devices: Pool
+
+
 def encode_slice(node: Mapping[str, Any], devices: Sequence[OfferedDevice], generation: int) -> Object:
     """
     Return the slice that offers *devices* on *node*, an object of the API; the Node owns it.
@@ -121,6 +165,71 @@ def encode_device(offered: OfferedDevice) -> Object:
     }
 
 
+def decode_slice(item: Mapping[str, Any]) -> Slice | None:
+    """
+    Read *item*, a ResourceSlice of the API; None if it is another driver's.
+
+    Raises:
+        DecodeError: it is none that this driver writes; the place names the slice and the field.
+    """
+    spec = object_field(item, "spec", "ResourceSlice")
+    if spec.get("driver") != DRIVER:
+        return None
+    metadata = object_field(item, "metadata", "ResourceSlice")
+    name = text_field(metadata, "name", "metadata")
+    try:
+        return _slice(spec, name)
+    except DecodeError as error:
+        raise error.within(f"ResourceSlice {name}") from error
+
+
+def read_slices(items: Iterable[Mapping[str, Any]]) -> tuple[dict[str, Pool], tuple[DecodeError, ...]]:
+    """
+    Return what *items*, ResourceSlices of all drivers, offer by pool, and what of them cannot be used.
+
+    A slice that cannot be read is left out. `pools` says which slices count.
+    """
+    slices: list[Slice] = []
+    problems: list[DecodeError] = []
+    for item in items:
+        try:
+            found = decode_slice(item)
+        except DecodeError as error:
+            problems.append(error)
+        else:
+            slices += [found] if found else []
+    offered, wrong = pools(slices)
+    return offered, (*problems, *wrong)
+
+
+def pools(slices: Iterable[Slice]) -> tuple[dict[str, Pool], tuple[DecodeError, ...]]:
+    """
+    Return the devices by pool, which is the Node, and name.
+
+    Of a pool only the slices of the highest generation count. A pool with fewer slices than it announces is being
+    written and is left out, and so is one that lists a device twice, because kube-scheduler uses neither.
+    Source: https://github.com/kubernetes/dynamic-resource-allocation/blob/v0.37.2/structured/internal/incubating/pools_incubating.go
+    """
+    newest: dict[str, list[Slice]] = {}
+    for one in slices:
+        known = newest.setdefault(one.node, [one])
+        if one.generation > known[0].generation:
+            newest[one.node] = [one]
+        elif one.generation == known[0].generation and one is not known[0]:
+            known.append(one)
+    found: dict[str, Pool] = {}
+    problems: list[DecodeError] = []
+    for node, parts in newest.items():
+        if len(parts) < max(part.slice_count for part in parts):
+            continue
+        pool = {name: device for part in parts for name, device in part.devices.items()}
+        if len(pool) < sum(len(part.devices) for part in parts):
+            problems.append(DecodeError(f"pool {node}", "two of its ResourceSlices list the same device"))
+        else:
+            found[node] = pool
+    return found, tuple(problems)
+
+
 def mib_quantity(size_mib: int) -> str:
     """
     Return *size_mib*, at least 1, as the API server writes it: with the largest unit of which it is a whole multiple.
@@ -132,6 +241,61 @@ def mib_quantity(size_mib: int) -> str:
     while size_mib % 1024 == 0 and power + 1 < len(_BINARY_SUFFIXES):
         size_mib, power = size_mib // 1024, power + 1
     return f"{size_mib}{_BINARY_SUFFIXES[power]}"
+
+
+def _slice(spec: Mapping[str, Any], name: str) -> Slice:
+    pool = object_field(spec, "pool", "spec")
+    node, pool_name = text_field(spec, "nodeName", "spec"), text_field(pool, "name", "spec.pool")
+    if pool_name != node:
+        raise DecodeError("spec.pool.name", f"is {quote(pool_name)}, and must be the Node {quote(node)}")
+    entries = list_field(spec, "devices", "spec")
+    if len(entries) > _DEVICES_READ_MAX:
+        raise DecodeError("spec.devices", f"has {len(entries)} devices, and a slice may have {_DEVICES_READ_MAX}")
+    devices: dict[str, SliceDevice] = {}
+    for number, entry in enumerate(entries):
+        place = f"spec.devices[{number}]"
+        item = object_entry(entry, place)
+        device = text_field(item, "name", place)
+        if device in devices:
+            raise DecodeError(f"{place}.name", f"{quote(device)} is listed twice")
+        devices[device] = _device(item, place)
+    generation = count_field(pool, "generation", "spec.pool", least=0)
+    return Slice(name, node, generation, count_field(pool, "resourceSliceCount", "spec.pool", least=1), devices)
+
+
+def _device(item: Mapping[str, Any], place: str) -> SliceDevice:
+    attributes = object_field(item, "attributes", place)
+    where = f"{place}.attributes"
+    uuid = text_field(object_field(attributes, "uuid", where), "string", f"{where}.uuid")
+    if any(separator in uuid for separator in _UUID_SEPARATORS):
+        raise DecodeError(f"{where}.uuid", f"{quote(uuid)} has a separator of the Pod annotations in it")
+    capacity = object_field(item, "capacity", place)
+    where = f"{place}.capacity"
+    values = {
+        name: object_field(capacity, name, where, is_optional=True).get("value") for name in (CORES, MEMORY, REPLICAS)
+    }
+    taints = tuple(
+        text_field(taint, "key", at)
+        for number, entry in enumerate(list_field(item, "taints", place))
+        for at in [f"{place}.taints[{number}]"]
+        for taint in [object_entry(entry, at)]
+        if taint.get("effect") in _CLOSING_EFFECTS
+    )
+    device = Device(
+        uuid,
+        count=whole_amount(values, REPLICAS, where),
+        memory_mib=memory_mib(values, where),
+        core_percent=whole_amount(values, CORES, where),
+        type=_said(attributes, "productName"),
+        healthy=not taints,
+    )
+    return SliceDevice(device, taints)
+
+
+def _said(attributes: Mapping[str, Any], name: str) -> str:
+    """Return an attribute that is for people, empty if there is none."""
+    value = (attributes.get(name) or {}).get("string") if isinstance(attributes.get(name), dict) else None
+    return value if isinstance(value, str) else ""
 
 
 def _attributes(offered: OfferedDevice) -> Object:
