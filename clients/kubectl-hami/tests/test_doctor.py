@@ -2,6 +2,7 @@
 Each check: good where all is well, and its verdict with a fix where one thing is broken.
 """
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -10,6 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
+from hamicommon.dra.names import DRIVER
+from hamicommon.dra.slices import Description, OfferedDevice, encode_slice
+from hamicommon.wire import keys
 from kubectl_hami.answer.doctor import CHECKS, checks
 from kubectl_hami.values.diagnosis import Check, Examined, Service
 
@@ -126,6 +130,50 @@ def with_offer(**allocatable: str) -> Examined:
     return replace(well(), cluster=a_cluster(nodes=(node,)))
 
 
+def a_slice(*uuids: str, node: str = "n1", driver: str = DRIVER, faults: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return the ResourceSlice that offers devices on a Node."""
+    devices = [OfferedDevice(a_device(uuid), Description(minor), faults) for minor, uuid in enumerate(uuids)]
+    made = encode_slice({"metadata": {"name": node, "uid": "u"}}, devices, 1)
+    return {**made, "metadata": {"name": f"{node}-x"}, "spec": {**made["spec"], "driver": driver}}
+
+
+def by_claims(*slices: dict[str, Any], kubelet: str = "v1.37.2", **changes: Any) -> Examined:
+    """Return a cluster whose Node n1 gives its device by claims; its kubelet has no count of it."""
+    node = a_node("n1", a_device(healthy=False), **{keys.NODE_KIND: "dra"})
+    node["status"] |= {"allocatable": {"nvidia.com/gpu": "0"}, "nodeInfo": {"kubeletVersion": kubelet}}
+    version = {"minor": "37", "gitVersion": "v1.37.2"}
+    cluster = a_cluster(nodes=(node,), slices=changes.pop("slices", slices))
+    return replace(well(), **{"cluster": cluster, "version": version, **changes})
+
+
+def in_both_ways() -> Examined:
+    """Return a cluster whose kubelet counts the devices that the Node gives by claims."""
+    examined = by_claims(a_slice("GPU-a"))
+    examined.cluster.nodes[0]["status"]["allocatable"]["nvidia.com/gpu"] = "10"
+    return examined
+
+
+def of_another_pool() -> dict[str, Any]:
+    """Return a slice of n1 that names the pool of another Node."""
+    found = a_slice("GPU-a")
+    found["spec"]["pool"]["name"] = "n2"
+    return found
+
+
+def with_fault() -> dict[str, Any]:
+    """Return a Node that gives its device by claims, with a fault of the device."""
+    fault = {"xid": {"reason": "XID 79", "since": "2026-11-25T11:00:00Z", "load": ""}}
+    annotations = {keys.NODE_KIND: "dra", keys.DEVICE_FAULTS: json.dumps({"GPU-a": fault})}
+    return a_node("n1", a_device(healthy=False), **annotations)
+
+
+def test_all_is_good_where_a_node_gives_its_devices_by_claims() -> None:
+    """Its inventory calls them unhealthy and its kubelet counts none: nothing of that is a fault."""
+    examined = by_claims(a_slice("GPU-a"), a_slice("GPU-z", driver="gpu.nvidia.com"))
+
+    assert [] == [check for check in checks(examined) if check.health != "good"]
+
+
 @pytest.mark.parametrize(
     ("allocatable", "health"),
     [
@@ -221,6 +269,30 @@ BROKEN: list[tuple[str, str, str, Callable[[], Examined]]] = [
     ("nodes", "bad", "no device plugin runs", lambda: without("hami-device-plugin")),
     ("nodes", "doubtful", "only one of device plugin and monitor", lambda: without("hami-monitor")),
     ("nodes", "bad", "no device is offered on n1", lambda: replace(well(), cluster=a_cluster(nodes=(a_node("n1"),)))),
+    ("claims", "bad", "no complete ResourceSlice offers the devices of n1", by_claims),
+    ("claims", "bad", "in no ResourceSlice: GPU-a on n1", lambda: by_claims(a_slice("GPU-z"))),
+    ("claims", "bad", "pool.name", lambda: by_claims(of_another_pool())),
+    ("claims", "bad", "by claims and as nvidia.com/gpu, on n1", in_both_ways),
+    (
+        "claims",
+        "bad",
+        "this is Kubernetes 1.35",
+        lambda: by_claims(a_slice("GPU-a"), version={"minor": "35", "gitVersion": "v1.35.0"}),
+    ),
+    ("claims", "bad", "kubelets older than 1.36", lambda: by_claims(a_slice("GPU-a"), kubelet="v1.35.9+k3s1")),
+    ("claims", "unknown", "no ResourceSlice can be read", lambda: by_claims(slices=None)),
+    (
+        "claims",
+        "doubtful",
+        "GPU-a on n1 (hami.io/device-xid)",
+        lambda: by_claims(a_slice("GPU-a", faults=("xid",))),
+    ),
+    (
+        "devices",
+        "bad",
+        "unhealthy: GPU-a on n1",
+        lambda: by_claims(a_slice("GPU-a"), cluster=a_cluster(nodes=(with_fault(),))),
+    ),
     (
         "driver",
         "bad",

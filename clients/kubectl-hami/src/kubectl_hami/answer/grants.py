@@ -50,7 +50,8 @@ def comparisons(state: ClusterState, pod: str = "") -> Iterator[Comparison]:
     ]
     for node, device, share in sorted(found, key=lambda one: (one[2].namespace, one[2].pod, one[1].index)):
         verdict, why = _judged(node, device, share)
-        yield Comparison(state.cluster, node.name, device.id, device.index, share, verdict.value, why)
+        by = f" (by ResourceClaim {share.claim})" if share.claim else ""
+        yield Comparison(state.cluster, node.name, device.id, device.index, share, verdict.value, why + by)
 
 
 def _judged(node: Node, device: Device, share: Share) -> tuple[Verdict, str]:

@@ -28,8 +28,8 @@ def namespaces_of(
     pods: defaultdict[str, set[str]] = defaultdict(set)
     held = Counter[tuple[str, str]]()
     for one in allocations:
-        namespace, name = name_of(one.pod)
-        pods[namespace].add(name)
+        namespace, _ = name_of(one.pod)
+        pods[namespace].update(share.pod for _, _, share in one.shares)
         for uuid, key in {uuid: key for uuid, key, _ in one.shares}.items():
             vendor, taken = vendors.get(key), one.amounts[uuid]
             if vendor is not None:

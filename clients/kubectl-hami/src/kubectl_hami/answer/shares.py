@@ -23,9 +23,10 @@ _ALLOCATED: Final = re.compile(r"hami\.io/.+-allocated")
 
 @dataclass(frozen=True, slots=True)
 class PodAllocation:
-    """What one bound Pod was promised."""
+    """What one bound Pod was promised, or one ResourceClaim."""
 
     pod: Object
+    """Of a claim, the first Pod that uses it; without a name if none does."""
     node: str
     amounts: Mapping[str, Amounts]
     """By device."""
@@ -62,7 +63,7 @@ def is_ready(found: Object) -> bool:
 
 def _allocation(item: Object, pod: Pod, granted: PodShares) -> PodAllocation:
     shares = tuple(
-        (uuid, vendor, _share(pod, container, taken))
+        (uuid, vendor, share_of(pod, container, taken))
         for container, of_container in zip(pod.containers, granted, strict=True)
         for (uuid, vendor), taken in _sums(of_container)
     )
@@ -76,7 +77,8 @@ def _sums(of_container: ContainerShares) -> Iterator[tuple[tuple[str, str], Amou
         yield (uuid, vendors[uuid]), taken
 
 
-def _share(pod: Pod, container: Container, taken: Amounts) -> Share:
+def share_of(pod: Pod, container: Container, taken: Amounts) -> Share:
+    """Return what *container* has *taken* of a device."""
     return Share(
         namespace=pod.namespace,
         pod=pod.name,

@@ -12,12 +12,14 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from hamicommon.config.device_config import DeviceConfig
+from hamicommon.dra.names import DRA, node_kind
 from hamicommon.model import Device as Offered
 from hamicommon.model import Object
 from hamicommon.pod.amounts import NOTHING, Amounts
 from hamicommon.wire import keys
 from hamicommon.wire.errors import DecodeError
 from hamicommon.wire.node_devices import decode_node_devices
+from kubectl_hami.answer.claims import as_offered, claim_allocations, offered_by_claims
 from kubectl_hami.answer.device_config import USUAL_NAMES, device_config
 from kubectl_hami.answer.exposition import ScrapeError, samples
 from kubectl_hami.answer.quotas import namespaces_of
@@ -67,13 +69,16 @@ def state_of(cluster: ClusterSnapshot) -> ClusterState:
     problems = list(cluster.problems)
     uses = _uses(cluster.monitors, problems)
     by_node: defaultdict[str, list[PodAllocation]] = defaultdict(list)
-    every = list(allocations(cluster.pods, problems))
+    pools = offered_by_claims(cluster, problems)
+    every = [*allocations(cluster.pods, problems), *claim_allocations(cluster, pools, problems)]
     for one in every:
         by_node[one.node].append(one)
     objects = {str((node.get("metadata") or {}).get("name") or ""): node for node in cluster.nodes}
     nodes = []
     for name in sorted(objects.keys() | by_node.keys()):
         offered = _inventory(objects.get(name, {}), name, problems)
+        if node_kind(objects.get(name, {})) == DRA:
+            offered = as_offered(offered, objects[name])
         if offered or name in by_node:
             node = objects.get(name, {}) if objects else None
             nodes.append(_node(name, node, offered, by_node[name], uses.get(name)))
@@ -131,6 +136,7 @@ def _node(
         is_ready=is_ready(node) or not is_read,
         is_cordoned=bool((node.get("spec") or {}).get("unschedulable")),
         is_measured=use is not None,
+        kind=node_kind(node),
         devices=tuple(sorted(devices, key=lambda device: (device.replicas == 0, device.index, device.id))),
     )
 

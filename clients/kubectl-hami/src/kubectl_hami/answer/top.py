@@ -56,7 +56,7 @@ def node_rows(state: ClusterState) -> Iterator[Row]:
     for node in state.nodes:
         models = sorted({device.model for device in node.devices if device.model})
         name = (node.name, str(len(node.devices)))
-        yield _row(state, name, (*_room(node), ", ".join(models)), node.devices, _node_state(node))
+        yield _row(state, name, (*_room(node), node.kind, ", ".join(models)), node.devices, _node_state(node))
 
 
 def _room(node: Node) -> tuple[str, ...]:

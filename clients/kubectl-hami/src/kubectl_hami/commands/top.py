@@ -53,7 +53,7 @@ _NAMES: Final = {
 _ROOM: Final = (">WHOLE", ">HALVES", ">QUARTERS", ">EIGHTHS", ">FRAGMENTED %")
 """How many more shares of each shape fit, and which part of the free memory is on devices with shares."""
 _WIDE: Final = {
-    "nodes": (*_ROOM, "MODELS"),
+    "nodes": (*_ROOM, "KIND", "MODELS"),
     "devices": (">TEMP C", ">POWER W", "UUID", "MODE"),
     "pods": ("UUIDS",),
     "namespaces": (),
@@ -63,6 +63,7 @@ _SPARE: Final = (
         "UUIDS",
         "UUID",
         "MODELS",
+        "KIND",
         "MODE",
         "POWER W",
         "TEMP C",

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any, Final
 from urllib.parse import quote
 
+from hamicommon.dra.names import API_VERSION, DRA, DRIVER, node_kind
 from hamicommon.model import Object
 from kubectl_hami.read.services import COMPONENT, METRICS, component_of, endpoint, pod_name, pods_of
 from kubectl_hami.read.source import ReadError, Source, listing, objects, proxied
@@ -26,6 +27,7 @@ _SILENT_NAMED: Final = 3
 _NOT_FOUND: Final = 404
 EVENT_LIMIT: Final = 200
 """Events that are read about one Pod."""
+OURS: Final = {"fieldSelector": f"spec.driver={DRIVER}"}
 REFUSALS: Final = {"fieldSelector": "reason=FilteringFailed"}
 
 
@@ -69,9 +71,14 @@ def _objects(source: Source, namespace: str = "", *, with_quotas: bool = False) 
         nodes = pool.submit(everything, source, "/api/v1/nodes", problems)
         refusals = pool.submit(_refusals, source, namespace, problems)
         pods, is_partial = _pods(source, namespace, problems)
+        is_dra = DRA in map(node_kind, nodes.result())
+        claims = pool.submit(_resources, source, "resourceclaims", problems) if is_dra else None
+        slices = pool.submit(_resources, source, "resourceslices", problems, **OURS) if is_dra else None
     return ClusterSnapshot(
         name=source.name,
         taken_at=source.now(),
+        claims=claims.result() if claims else None,
+        slices=slices.result() if slices else None,
         nodes=nodes.result(),
         pods=pods,
         is_partial=is_partial,
@@ -164,6 +171,17 @@ def _quotas(source: Source, namespace: str, problems: list[str]) -> tuple[Object
             return everything(source, f"/api/v1/namespaces/{namespace}/resourcequotas", problems)
         problems.append(f"{error}; quotas are unknown")
         return ()
+
+
+def _resources(source: Source, kind: str, problems: list[str], **query: str) -> tuple[Object, ...] | None:
+    """Return a collection of dynamic resource allocation; None and a problem if it cannot be read."""
+    try:
+        return tuple(objects(source, f"/apis/{API_VERSION}/{kind}", **query))
+    except ReadError as error:
+        if error.status == _NOT_FOUND:
+            return ()
+        problems.append(f"{error}; shares by ResourceClaims are not shown")
+        return None
 
 
 def _measured(

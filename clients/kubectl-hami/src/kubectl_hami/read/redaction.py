@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import orjson
 
+from hamicommon.dra.names import DRIVER
 from hamicommon.model import Object
 
 REMOVED: Final = "[removed]"
@@ -24,6 +25,9 @@ _SCHEDULING: Final = frozenset(
 )
 """Reasons of the Events whose message is kept. A kubelet's names images, and repeats what containers print."""
 _METADATA: Final = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "resourceVersion")
+_RESULT: Final = ("request", "driver", "pool", "device", "shareID", "consumedCapacity", "adminAccess")
+"""Of a device that a ResourceClaim was given."""
+_CONSUMER: Final = ("resource", "name", "uid")
 _SECRETS: Final = (
     re.compile(r"()-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL),
     re.compile(r"()\beyJ[\w-]{8,}\.[\w-]+\.[\w-]*"),
@@ -78,7 +82,7 @@ def scrubbed(text: str) -> str:
 def _pod(pod: Object) -> dict[str, Any]:
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     kept = _picked(spec, ("nodeName", "schedulerName", "priority", "hostNetwork", "hostPID", "runtimeClassName"))
-    kept |= _picked(spec, ("resources", "overhead"))
+    kept |= _picked(spec, ("resources", "overhead", "resourceClaims"))
     for part in ("initContainers", "containers"):
         if spec.get(part):
             kept[part] = [_container(container) for container in spec[part]]
@@ -91,6 +95,7 @@ def _pod(pod: Object) -> dict[str, Any]:
         "spec": kept,
         "status": {
             **_picked(status, ("phase", "reason", "startTime", "qosClass")),
+            **_picked(status, ("resourceClaimStatuses", "extendedResourceClaimStatus")),
             "conditions": [_condition(one) for one in status.get("conditions") or ()],
             **{
                 part: [_container_status(one) for one in status[part]]
@@ -208,6 +213,28 @@ def _picked(found: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
     return {name: found[name] for name in names if name in found}
 
 
+def _claim(found: Object) -> dict[str, Any]:
+    """Return a ResourceClaim without parameters."""
+    allocation = (found.get("status") or {}).get("allocation") or {}
+    results = (allocation.get("devices") or {}).get("results") or ()
+    kept = {
+        "metadata": _metadata(found),
+        "status": {
+            "allocation": {"devices": {"results": [_picked(result, _RESULT) for result in results]}},
+            "reservedFor": [_picked(one, _CONSUMER) for one in (found.get("status") or {}).get("reservedFor") or ()],
+        },
+    }
+    return kept if allocation else {"metadata": kept["metadata"], "status": {}}
+
+
+def _slice(found: Object) -> dict[str, Any] | None:
+    """Return a ResourceSlice of our driver, None for another driver's."""
+    spec = found.get("spec") or {}
+    if spec.get("driver") != DRIVER:
+        return None
+    return {"metadata": _metadata(found), "spec": _picked(spec, ("driver", "nodeName", "pool", "devices"))}
+
+
 _KEPT: Final[Mapping[str, Callable[[Object], dict[str, Any] | None]]] = {
     "pods": _pod,
     "nodes": _node,
@@ -218,5 +245,7 @@ _KEPT: Final[Mapping[str, Callable[[Object], dict[str, Any] | None]]] = {
     "leases": _lease,
     "deployments": _workload,
     "daemonsets": _workload,
+    "resourceclaims": _claim,
+    "resourceslices": _slice,
 }
 """What is kept of one object of a collection, by the end of its path."""

@@ -40,6 +40,8 @@ class Share:
     """HAMi's bind phase of the Pod: `allocating`, `success` or `failed`; empty if nobody wrote one."""
     driver_memory_mib: int | None = None
     """What its processes use, as the driver counts it."""
+    claim: str = ""
+    """The ResourceClaim that gives it; empty if an annotation does."""
     findings: tuple[str, ...] = ()
     """How the monitor's watchdog has seen it use the device otherwise than granted, such as `memory-above-grant`."""
 
@@ -90,6 +92,8 @@ class Node:
     is_cordoned: bool
     is_measured: bool
     """Whether a monitor answered for it."""
+    kind: str
+    """`dra` if it shares its devices by ResourceClaims, else `plugin`."""
     devices: tuple[Device, ...]
     """By index."""
 
@@ -161,6 +165,10 @@ class ClusterSnapshot:
     """The ResourceQuotas, if they were asked for."""
     config_maps: tuple[Object, ...] = ()
     """Those in the namespaces of the services, if they were asked for."""
+    claims: tuple[Object, ...] | None = None
+    """The ResourceClaims; None if no Node gives devices by them, or they cannot be read."""
+    slices: tuple[Object, ...] | None = None
+    """The ResourceSlices of our driver, likewise."""
     monitors: Mapping[str, bytes] = field(default_factory=dict)
     """The metrics of each Node's monitor, by Node; no entry if it did not answer."""
     problems: tuple[str, ...] = ()

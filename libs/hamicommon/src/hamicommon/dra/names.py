@@ -2,7 +2,10 @@
 The names that a ResourceSlice of this driver has, and that claims, DeviceClasses and CEL expressions use.
 """
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
+
+from hamicommon.wire import keys
 
 API_VERSION: Final = "resource.k8s.io/v1"
 DRIVER: Final = "hami-core-gpu.project-hami.io"
@@ -17,6 +20,23 @@ REPLICAS: Final = "replicas"
 """Our own capacity: how many shares a device takes. A share is one, whether or not its claim says so."""
 TAINT_PREFIX: Final = "hami.io/device-"
 """Start of the keys of taints; the rest says why the device takes no new shares."""
+
+
+PLUGIN: Final = "plugin"
+"""A Node that shares its devices by HAMi's resources, as its annotation says or without one."""
+DRA: Final = "dra"
+"""A Node that shares its devices by ResourceClaims."""
+
+
+def node_kind(node: Mapping[str, Any]) -> str:
+    """
+    Return the kind of *node*, an object of the API.
+
+    >>> node_kind({"metadata": {"annotations": {"hami.io/node-kind": "dra"}}}), node_kind({})
+    ('dra', 'plugin')
+    """
+    annotations = (node.get("metadata") or {}).get("annotations") or {}
+    return str(annotations.get(keys.NODE_KIND) or PLUGIN)
 
 
 def device_name(minor: int) -> str:

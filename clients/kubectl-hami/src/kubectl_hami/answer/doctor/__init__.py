@@ -9,7 +9,7 @@ found with the mend. A check that could not be made is unknown, never good.
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from kubectl_hami.answer.doctor import agreement, control, nodes
+from kubectl_hami.answer.doctor import agreement, claims, control, nodes
 from kubectl_hami.answer.doctor.readings import Answer
 from kubectl_hami.values.diagnosis import Check, Examined
 
@@ -23,6 +23,7 @@ CHECKS: Final[Mapping[str, Callable[[Examined], Answer]]] = {
     "drift": control.drift,
     "nodes": nodes.plugins,
     "inventories": nodes.inventories,
+    "claims": claims.claims,
     "driver": nodes.drivers,
     "devices": nodes.devices,
     "cdi": nodes.cdi,

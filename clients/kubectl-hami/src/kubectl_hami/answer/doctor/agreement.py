@@ -5,10 +5,10 @@ What must be the same everywhere: device configs, versions, clocks.
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, Final
+from typing import Final
 
 from hamicommon.pod.containers import moment
-from kubectl_hami.answer.doctor.readings import Answer, bad, doubtful, good, named, readings, unknown
+from kubectl_hami.answer.doctor.readings import Answer, bad, doubtful, good, minor_of, named, readings, unknown
 from kubectl_hami.answer.shares import is_ready
 from kubectl_hami.values.diagnosis import Examined
 
@@ -41,7 +41,7 @@ def device_configs(examined: Examined) -> Answer:
 
 def versions(examined: Examined) -> Answer:
     """Check that the services have one version, and that this Kubernetes is new enough for them."""
-    minor = _minor(examined.version)
+    minor = minor_of(str(examined.version.get("minor") or ""))
     if minor is not None and minor < _OLDEST_MINOR:
         fix = f"upgrade Kubernetes to 1.{_OLDEST_MINOR}, or install only device plugin and monitor"
         return bad(f"this is Kubernetes 1.{minor}: our scheduler and webhook need 1.{_OLDEST_MINOR}", fix)
@@ -83,8 +83,3 @@ def clocks(examined: Examined) -> Answer:
         what = "ahead of this machine's" if ahead else "behind this machine's, or their kubelets do not run"
         return doubtful(f"the clocks of {named(wrong)} are {what}", "synchronise the Nodes by NTP")
     return good(f"the clocks of {len(ages)} Nodes agree with this machine's")
-
-
-def _minor(version: Any) -> int | None:
-    text = str(version.get("minor") or "").rstrip("+")
-    return int(text) if text.isdigit() else None

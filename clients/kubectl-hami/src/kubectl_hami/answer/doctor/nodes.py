@@ -5,7 +5,9 @@ What each Node with devices must have.
 from datetime import timedelta
 from typing import Final
 
+from hamicommon.dra.names import DRA, node_kind
 from hamicommon.pod.containers import moment
+from hamicommon.vendors.nvidia import KEY as NVIDIA
 from hamicommon.wire import keys
 from hamicommon.wire.errors import DecodeError
 from hamicommon.wire.node_lock import decode_node_lock
@@ -55,16 +57,21 @@ def plugins(examined: Examined) -> Answer:
 
 
 def inventories(examined: Examined) -> Answer:
-    """Check that the kubelet of each Node with an inventory offers devices: a plugin that stops leaves it behind."""
+    """
+    Check that the kubelet of each Node with an inventory offers devices: a plugin that stops leaves it behind.
+
+    The check `claims` judges Nodes that give NVIDIA's devices by ResourceClaims.
+    """
     config = device_config(examined.config_maps)
     if config is None:
         fix = "ask for list on configmaps in the namespace of the services"
         return unknown("no device config can be read beside the scheduler, which names the resources", fix)
-    vendors = [vendor for vendor in config.vendors() if vendor.register_key and vendor.resource_names]
+    every = [vendor for vendor in config.vendors() if vendor.register_key and vendor.resource_names]
     listing, without = 0, []
     for node in examined.cluster.nodes:
         metadata, allocatable = node.get("metadata") or {}, (node.get("status") or {}).get("allocatable") or {}
         annotations = metadata.get("annotations") or {}
+        vendors = [vendor for vendor in every if vendor.key != NVIDIA or node_kind(node) != DRA]
         counts = [v.resource_names[0] for v in vendors if annotations.get(v.register_key, "[]") not in {"", "[]"}]
         listing += bool(counts)
         if any((whole(allocatable.get(count, "0")) or 0) <= 0 for count in counts):
@@ -73,6 +80,8 @@ def inventories(examined: Examined) -> Answer:
         fix = f"start the device plugin on {without[0]}, or remove its annotation; no Pod gets a device there"
         what = f"devices are listed that no kubelet offers, so no plugin runs, on {named(sorted(without))}"
         return bad(what, fix)
+    if not listing and DRA in map(node_kind, examined.cluster.nodes):
+        return good("all Nodes with devices give them by ResourceClaims")
     if not listing:
         return unknown(
             "no Node lists a device", "start the device plugin where devices are; its log says what it finds"

@@ -2,6 +2,7 @@
 Numbers of the services, their device config, and sentences about several of them.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -11,6 +12,8 @@ from kubectl_hami.values.diagnosis import Examined, Health, Service
 _NAMED: Final = 3
 """Names in a sentence; more are counted."""
 
+
+_MINOR: Final = re.compile(r"(?:v1\.)?([0-9]{1,4})\b")
 
 Answer = tuple[Health, str, str]
 """The verdict of a check, what was found, and what to do; empty if nothing is to be done."""
@@ -81,3 +84,14 @@ def named(names: Sequence[str]) -> str:
     """
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more
+
+
+def minor_of(text: str) -> int | None:
+    """
+    Return the minor version in *text*, of Kubernetes or as the API server says it alone; None if there is none.
+
+    >>> minor_of("v1.36.3+k3s1"), minor_of("31+"), minor_of("")
+    (36, 31, None)
+    """
+    found = _MINOR.match(text)
+    return int(found[1]) if found else None

@@ -1,0 +1,116 @@
+"""
+Read the shares that ResourceClaims give, and the devices of Nodes that share them this way.
+
+A claim names a device of a Node's pool, and the Node's ResourceSlices say which device that is. A claim counts once,
+however many Pods use it; each container that uses it has a share in the list.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+import orjson
+
+from hamicommon.dra.claims import Claim, read_claims
+from hamicommon.dra.grants import used_requests
+from hamicommon.dra.names import base_request
+from hamicommon.dra.slices import Pool, read_slices
+from hamicommon.model import Device, Object
+from hamicommon.pod.amounts import NOTHING, Amounts
+from hamicommon.pod.reading import Container, Pod, read_pod
+from hamicommon.vendors.nvidia import KEY as NVIDIA
+from hamicommon.wire import keys
+from kubectl_hami.answer.shares import PodAllocation, share_of
+from kubectl_hami.values.cluster import ClusterSnapshot, Share
+
+
+def offered_by_claims(cluster: ClusterSnapshot, problems: list[str]) -> dict[str, Pool]:
+    """Return the devices in the ResourceSlices, by Node and by name; what cannot be read adds a problem."""
+    pools, wrong = read_slices(cluster.slices or ())
+    problems += [f"{error}; it is left out" for error in wrong]
+    return pools
+
+
+def as_offered(listed: Mapping[str, Device], node: Object) -> dict[str, Device]:
+    """
+    Return the devices *listed* in the annotation of *node* with the health that another one gives them.
+
+    The inventory of such a Node says of every device that it is not healthy, so that nobody grants it by annotation.
+    """
+    text = ((node.get("metadata") or {}).get("annotations") or {}).get(keys.DEVICE_FAULTS, "")
+    try:
+        faults = orjson.loads(text or "{}")
+    except orjson.JSONDecodeError:
+        faults = {}
+    ill = faults if isinstance(faults, dict) else {}
+    return {uuid: replace(device, healthy=uuid not in ill) for uuid, device in listed.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What a claim takes of one device for one of its requests."""
+
+    request: str
+    node: str
+    device: Device
+    taken: Amounts
+
+
+def claim_allocations(
+    cluster: ClusterSnapshot, pools: Mapping[str, Pool], problems: list[str]
+) -> Iterator[PodAllocation]:
+    """Yield what each claim was given on each Node, with the shares of the containers that use it."""
+    claims, wrong = read_claims(cluster.claims or ())
+    problems += [f"{error}; it is left out" for error in wrong]
+    users = _users(cluster.pods, claims)
+    for claim in claims:
+        by_node: defaultdict[str, list[_Part]] = defaultdict(list)
+        for part in _parts(claim, pools, problems):
+            by_node[part.node].append(part)
+        for node, parts in by_node.items():
+            amounts: dict[str, Amounts] = {}
+            for part in parts:
+                amounts[part.device.id] = amounts.get(part.device.id, NOTHING).plus(part.taken)
+            used = users[claim.namespace, claim.name]
+            shares = tuple(
+                (part.device.id, NVIDIA, _share(pod, container, claim, part))
+                for pod, container, request in used
+                for part in parts
+                if part.request == request
+            )
+            owner = {"metadata": {"namespace": claim.namespace, "name": used[0][0].name if used else ""}}
+            yield PodAllocation(owner, node, amounts, shares)
+
+
+_Use = tuple[Pod, Container, str]
+"""A container, its Pod, and the request that it uses."""
+
+
+def _users(pods: Iterable[Object], claims: Iterable[Claim]) -> defaultdict[tuple[str, str], list[_Use]]:
+    """Return who uses each of *claims*, by its namespace and name."""
+    requests: Final = {(claim.namespace, claim.name): claim.requests for claim in claims}
+    found: defaultdict[tuple[str, str], list[_Use]] = defaultdict(list)
+    for item in pods if requests else ():
+        pod = read_pod(item)
+        for container in pod.containers if pod.holds else ():
+            uses = pod.claims.get(container.name, ())
+            for claim, request in used_requests(pod.namespace, uses, requests):
+                found[pod.namespace, claim].append((pod, container, request))
+    return found
+
+
+def _parts(claim: Claim, pools: Mapping[str, Pool], problems: list[str]) -> Iterator[_Part]:
+    for result in claim.results:
+        if result.is_admin:
+            continue
+        listed = pools.get(result.pool, {}).get(result.device)
+        if listed is None:
+            what = f"device {result.device} of {result.pool}, which no ResourceSlice lists"
+            problems.append(f"ResourceClaim {claim} has {what}; it is left out")
+            continue
+        yield _Part(base_request(result.request), result.pool, listed.device, result.of(listed.device))
+
+
+def _share(pod: Pod, container: Container, claim: Claim, part: _Part) -> Share:
+    return replace(share_of(pod, container, part.taken), claim=claim.name, phase="")
