@@ -2,7 +2,10 @@
 Which container and Pod a process on a device belongs to.
 """
 
+import pytest
+
 from hami_monitor.decide.watchdog.owners import PodOwner, pod_owner
+from hamicommon.model import Object
 
 
 def test_pod_tells_its_containers_by_id() -> None:
@@ -25,3 +28,28 @@ def test_container_without_library_is_known_from_its_pod() -> None:
     ]
 
     assert frozenset({"off"}) == pod_owner({"spec": {"containers": containers}}).without_library
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        {"spec": {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "not-made-yet"}]}},
+        {
+            "status": {
+                "extendedResourceClaimStatus": {
+                    "resourceClaimName": "p-extended-resources-x",
+                    "requestMappings": [
+                        {"containerName": "main", "resourceName": "nvidia.com/gpu", "requestName": "container-0-request-0"}
+                    ],
+                }
+            }
+        },
+    ],
+    ids=["in-its-spec", "for-an-extended-resource"],
+)
+def test_pod_with_a_claim_may_have_devices_of_a_dra_driver(pod: Object) -> None:
+    """kube-scheduler says in the status alone that it made a claim for an extended resource."""
+    pod.setdefault("spec", {})["containers"] = [{"name": "main"}]
+
+    assert pod_owner(pod).has_claims
+    assert not pod_owner({"spec": {"containers": [{"name": "main"}]}}).has_claims

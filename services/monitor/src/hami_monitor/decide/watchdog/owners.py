@@ -26,7 +26,7 @@ class PodOwner:
     """Containers whose author switched the library off."""
     is_ended: bool = False
     has_claims: bool = False
-    """Whether it has ResourceClaims, by which a DRA driver may give it devices."""
+    """Whether it has ResourceClaims, also one for an extended resource: by them a DRA driver may give it devices."""
 
 
 def pod_owner(item: Mapping[str, Any]) -> PodOwner:
@@ -38,7 +38,7 @@ def pod_owner(item: Mapping[str, Any]) -> PodOwner:
         containers=dict(_ids(item.get("status") or {})),
         without_library=frozenset(each.name for each in pod.containers if each.is_control_disabled),
         is_ended=pod.has_ended,
-        has_claims=bool((item.get("spec") or {}).get("resourceClaims")),
+        has_claims=bool((item.get("spec") or {}).get("resourceClaims") or pod.claims),
     )
 
 
