@@ -68,7 +68,7 @@ def test_wide_nodes_have_the_free_room_by_shape_and_how_fragmented_it_is() -> No
     heads, row = lines("nodes", list(node_rows(state)), is_wide=True)
 
     assert ["WHOLE", "HALVES", "QUARTERS", "EIGHTHS", "FRAGMENTED", "%", "KIND", "MODELS"] == heads[-9:-1]
-    assert ["1", "3", "6", "12", "35", "NVIDIA-Tesla", "T4"] == row[10:17]
+    assert ["1", "3", "6", "12", "35", "plugin", "NVIDIA-Tesla", "T4"] == row[10:18]
 
 
 def a_quota(namespace: str = "default", **hard: str) -> dict[str, Any]:
