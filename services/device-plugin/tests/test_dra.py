@@ -494,3 +494,50 @@ async def test_removed_socket_is_served_again(dra: DraKubelet, plugin: PluginPro
         (dra.registry / f"{DRIVER}-reg.sock").unlink()
 
         await dra.registered(2)
+
+
+async def until_it_waits(plugin: PluginProcess, reason: str) -> None:
+    """Wait until *plugin* says that it waits, for *reason*."""
+    await plugin.until(lambda: "The Node is not served" in plugin.events())
+    assert reason in (await plugin.get("/readyz"))[1]
+
+
+async def test_plugin_of_the_other_kind_serves_once_the_first_has_ended(
+    host: Path, api: ApiServer, kubelet: Kubelet, dra: DraKubelet, plugin: PluginProcess
+) -> None:
+    """A label that changes starts the new plugin while the old one ends; each device has one bookkeeper at a time."""
+    async with PluginProcess(host, api, kubelet) as former:
+        await former.serving()
+        async with plugin:
+            await until_it_waits(plugin, "a plugin of kind plugin still serves this Node")
+            assert not dra.drivers
+            assert "hami.io/node-kind" not in api.annotations("nodes", "", NODE)
+            await former.terminate()
+
+            await dra.registered()
+            await plugin.until(lambda: "dra" == api.annotations("nodes", "", NODE).get("hami.io/node-kind"))
+            registrations = len(kubelet.registrations)
+            async with PluginProcess(host, api, kubelet) as latter:
+                await until_it_waits(latter, "a plugin of kind dra still serves this Node")
+                assert registrations == len(kubelet.registrations)
+                await plugin.kill()
+                await latter.until(lambda: len(kubelet.registrations) > registrations)
+
+
+async def test_node_with_prepared_claims_does_not_become_one_of_replicas(
+    host: Path, api: ApiServer, kubelet: Kubelet, dra: DraKubelet, plugin: PluginProcess
+) -> None:
+    """A plugin of kind `plugin` would promise again what their containers have. The last claim's end lets it serve."""
+    claim = requested(api, "c")
+    async with plugin:
+        await dra.registered()
+        assert "" == (await dra.prepare(claim))["claim-c"].error
+        await plugin.terminate()
+    async with PluginProcess(host, api, kubelet) as replicas:
+        await until_it_waits(replicas, "1 ResourceClaims are prepared here")
+        assert not kubelet.registrations
+        await replicas.until(lambda: bool(api.events("NodeNotServed")))
+
+        for path in (host / "cdi").glob("hami.io-vgpu-claim_*"):
+            path.unlink()
+        await replicas.serving()

@@ -63,6 +63,12 @@ def claim_specs(root: Path, claim_uid: str) -> list[Path]:
     return list(root.glob(f"{_CLAIM_PREFIX}{claim_uid}_*{_SUFFIX}"))
 
 
+def prepared_claims(root: Path) -> frozenset[str]:
+    """Return the UIDs of the ResourceClaims that have specs in *root*, which need not exist."""
+    names = (path.name.removeprefix(_CLAIM_PREFIX) for path in root.glob(f"{_CLAIM_PREFIX}*{_SUFFIX}"))
+    return frozenset(name.partition("_")[0] for name in names)
+
+
 def try_directory(root: Path) -> None:
     """
     Write a spec into *root*, read it back, and remove it.

@@ -22,6 +22,7 @@ from hami_device_plugin.serve.probe.driver import Driver
 from hami_device_plugin.serve.probe.findings import probe
 from hami_device_plugin.serve.probe.silent_driver import open_driver
 from hami_device_plugin.serve.service import Service
+from hami_device_plugin.serve.sole_kind import SoleKind
 from hamicommon.errors import HamiError
 from hamicommon.model import Device
 from hamicommon.runtime.host.nvml import NvmlError
@@ -39,6 +40,7 @@ class Session:
         self._context = context
         self._is_driver_required = is_driver_required
         self._driver = Driver(context.nvml, context.view, context.metrics, context.config.driver_root_here)
+        self._sole = SoleKind(context)
         self._devices: NodeDevices | None = None
         """None until the devices are found."""
         self._service: Service | None = None
@@ -52,8 +54,9 @@ class Session:
 
     def not_ready(self) -> str | None:
         """Return why the kubelet cannot hand out devices; None if it can."""
-        if self._driver.problem is not None:
-            return self._driver.problem
+        problem = self._sole.problem or self._driver.problem
+        if problem is not None:
+            return problem
         return "the device plugin is starting" if self._service is None else self._service.not_ready()
 
     def status(self) -> str:
@@ -111,6 +114,8 @@ class Session:
         async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
             group.create_task(context.view.run())
             await context.view.wait_node(bool)
+            stack.callback(self._sole.release)
+            await self._sole.take()
 
             await open_driver(context, self._driver, is_required=self._is_driver_required)
             self._devices = devices = await find_devices(context, stack)
