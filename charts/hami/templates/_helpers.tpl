@@ -71,11 +71,11 @@ namespace: {{ include "hami.namespace" (index . 0) }}
 {{- end -}}
 
 {{/* Metadata of a component's Pods. Their label keeps them out of our own webhook. A changed checksum restarts Pods that read a
-ConfigMap only once. Argument: (list $ "component" values checksums). */}}
+ConfigMap only once. Argument: (list $ "component" values checksums [labels]). */}}
 {{- define "hami.podMetadata" -}}
 {{- $values := index . 2 -}}
 labels:
-  {{- include "hami.labels" (list (index . 0) (index . 1) $values.podLabels (dict "hami.io/webhook" "ignore")) | nindent 2 }}
+  {{- include "hami.labels" (concat (list (index . 0) (index . 1) $values.podLabels (dict "hami.io/webhook" "ignore")) (slice . 4)) | nindent 2 }}
 {{- with include "hami.merged" (list $values.podAnnotations (index . 3)) }}
 annotations:
   {{- . | nindent 2 }}
@@ -139,6 +139,21 @@ overrides the registry of the image. */}}
 {{/* The name of a component's ServiceAccount. Argument: (list $ "component" values). */}}
 {{- define "hami.serviceAccount" -}}
 {{- default (printf "%s-%s" (include "hami.fullname" (index . 0)) (index . 1)) (index . 2).serviceAccount.name -}}
+{{- end -}}
+
+{{/* Of a policy, the condition that the device plugin writes, and the variable `node`: where the Pod of its token runs, or "". */}}
+{{- define "hami.isDevicePlugin" -}}
+{{- $account := printf "system:serviceaccount:%s:%s" (include "hami.namespace" .) (include "hami.serviceAccount" (list . "device-plugin" .Values.devicePlugin)) -}}
+- name: is-the-device-plugin
+  expression: >-
+    has(request.userInfo.username) && request.userInfo.username == {{ $account | quote }}
+{{- end -}}
+{{- define "hami.nodeOfToken" -}}
+{{- $node := "authentication.kubernetes.io/node-name" | quote -}}
+- name: node
+  expression: >-
+    has(request.userInfo.extra) && {{ $node }} in request.userInfo.extra
+    ? request.userInfo.extra[{{ $node }}][0] : ""
 {{- end -}}
 
 {{/* ServiceAccount, priority class and pull Secrets of a component's Pods. Argument: (list $ "component" values). */}}

@@ -1,8 +1,8 @@
 """
 Wait until this plugin is of the only kind on its Node, because plugins of two kinds would promise one device twice.
 
-While the kind of a Node changes, the new plugin starts before the old one has ended. And claims outlive a plugin of kind
-`dra`: one of kind `plugin` would not count their shares, and the kubelet cannot end their Pods without the former.
+While the kind of a Node changes, the new plugin starts before the old one has ended. And claims outlive a plugin of
+kind `dra`: one of kind `plugin` would not count their shares, and the kubelet cannot end their Pods without the former.
 Neighbours: `adapters.kind_lock` tells whether another plugin serves, `session` waits before it serves.
 """
 
