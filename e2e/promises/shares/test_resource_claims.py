@@ -1,7 +1,7 @@
 """
-A share by a ResourceClaim is as exact as one by HAMi's resources, on a Node of kind `dra`.
+A share by a ResourceClaim is as exact as one by HAMi's resources, on a Node whose label makes it one of kind `dra`.
 
-kube-scheduler allocates the claim, and the real kubelet has the plugin prepare it.
+kube-scheduler allocates the claim, and the real kubelet has the plugin prepare it. The chart installs all of it.
 """
 
 import asyncio
@@ -9,11 +9,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
+import yaml
 
-from hamicommon.dra.names import DEVICE_TYPE, DRIVER
+from hamicommon.dra.names import DRIVER
 from hamicommon.model import Object
+from hamicommon.wire import keys
+from harness.cluster import ROOT
 from harness.clusters.real import RealCluster
-from harness.clusters.release import HAMI
 from harness.isolation import own_namespace
 from harness.manifests import a_pod
 from testbed.waiting import eventually
@@ -21,104 +23,47 @@ from testbed.waiting import eventually
 pytestmark = [pytest.mark.real_only, pytest.mark.timeout(400)]
 
 API = "/apis/resource.k8s.io/v1"
-RBAC = "/apis/rbac.authorization.k8s.io/v1"
-NAME = "e2e-dra"
-PLUGIN = f"/api/v1/namespaces/{HAMI}/pods/{NAME}"
-FOLDERS = {name: f"/var/lib/kubelet/{name}" for name in ("plugins", "plugins_registry")}
-RULES = [
-    {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims"], "verbs": ["get"]},
-    {
-        "apiGroups": ["resource.k8s.io"],
-        "resources": ["resourceslices"],
-        "verbs": ["get", "list", "watch", "create", "update", "delete"],
-    },
-]
-CLASS = {
-    "apiVersion": "resource.k8s.io/v1",
-    "kind": "DeviceClass",
-    "metadata": {"name": DRIVER},
-    "spec": {
-        "selectors": [
-            {
-                "cel": {
-                    "expression": f"device.driver == '{DRIVER}' && "
-                    f"device.attributes['{DRIVER}'].type == '{DEVICE_TYPE}' && "
-                    "device.attributes['gpu.nvidia.com'].productName != ''"
-                }
-            }
-        ]
-    },
-}
+EXAMPLES = ROOT / "examples/dra"
 SINCE = (1, 36)
 WAIT_SECONDS = 90
+PROMISED = {
+    "share": {"share/main": ["3000m 25"]},
+    "select": {"select/main": ["2000m 10"]},
+    "two-devices": {"two-devices/main": ["2000m 10", "2000m 10"]},
+    "many-containers": {"many-containers/train": ["4000m 40"], "many-containers/serve": ["1000m 10"]},
+    "alternatives": {"alternatives/main": ["6144m 50"]},
+    "shared-claim": {"first/main": ["4000m 30"], "second/main": ["4000m 30"]},
+}
+"""By example: the memory and compute of each device of each container."""
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def cluster(real_cluster: RealCluster) -> AsyncIterator[RealCluster]:
-    """The real cluster, whose last Node is of kind `dra` during the test: its only plugin serves it so."""
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def labelled(real_cluster: RealCluster) -> AsyncIterator[RealCluster]:
+    """The real cluster, whose last Node is of kind `dra`."""
     if tuple(map(int, real_cluster.control_plane.kubernetes.split("."))) < SINCE:
         pytest.skip("devices are shared by claims since Kubernetes 1.36")
     node = real_cluster.nodes[-1].name
-    await real_cluster.deploy(values={"devicePlugin.ownNodeOnly": False})
-    async with own_namespace(real_cluster):
-        try:
-            await _grant_rights(real_cluster)
-            await _label(real_cluster, node, None)
-            await real_cluster.api.create(PLUGIN.rpartition("/")[0], await _plugin(real_cluster, node))
-            await real_cluster.api.create(f"{API}/deviceclasses", CLASS)
-            await eventually(lambda: _slices(real_cluster), "the Node's ResourceSlice exists", WAIT_SECONDS)
-            yield real_cluster
-        finally:
-            await real_cluster.delete_all_pods()
-            for path in (PLUGIN, f"{API}/deviceclasses/{DRIVER}"):
-                await real_cluster.api.delete_if_exists(path, 0)
-            for found in await _slices(real_cluster):
-                await real_cluster.api.delete_if_exists(f"{API}/resourceslices/{found['metadata']['name']}", 0)
-            for kind in ("clusterroles", "clusterrolebindings"):
-                await real_cluster.api.delete_if_exists(f"{RBAC}/{kind}/{NAME}", 0)
-            await _label(real_cluster, node, "on")
-            await real_cluster.node_ready(node, WAIT_SECONDS)
+    await real_cluster.deploy(values={"dra.enabled": True})
+    await _label(real_cluster, node, "dra")
+    await eventually(lambda: _slices(real_cluster), "the Node's ResourceSlice exists", WAIT_SECONDS)
+    yield real_cluster
+    await _label(real_cluster, node, None)
+    await real_cluster.node_ready(node, WAIT_SECONDS)
+    await real_cluster.deploy()
+    for found in await _slices(real_cluster):
+        await real_cluster.api.delete_if_exists(f"{API}/resourceslices/{found['metadata']['name']}", 0)
 
 
-async def _grant_rights(cluster: RealCluster) -> None:
-    metadata = {"name": NAME}
-    await cluster.api.create(f"{RBAC}/clusterroles", {"kind": "ClusterRole", "metadata": metadata, "rules": RULES})
-    account = {"kind": "ServiceAccount", "namespace": HAMI, "name": (await _daemon_set(cluster))["serviceAccountName"]}
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": NAME}
-    binding = {"kind": "ClusterRoleBinding", "metadata": metadata, "roleRef": role, "subjects": [account]}
-    await cluster.api.create(f"{RBAC}/clusterrolebindings", binding)
+@pytest_asyncio.fixture(loop_scope="session")
+async def cluster(labelled: RealCluster) -> AsyncIterator[RealCluster]:
+    """The same in a namespace of its own, with no Pods after the test."""
+    async with own_namespace(labelled):
+        yield labelled
+        await labelled.delete_all_pods()
 
 
-async def _label(cluster: RealCluster, node: str, value: str | None) -> None:
-    """Set the label by which the DaemonSets of the release find Nodes, or remove it and wait until they have left."""
-    await cluster.api.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": {"gpu": value}}})
-
-    async def left() -> bool:
-        pods, _ = await cluster.api.list(f"/api/v1/namespaces/{HAMI}/pods", fieldSelector=f"spec.nodeName={node}")
-        return not any("device-plugin" in pod["metadata"]["name"] for pod in pods)
-
-    if value is None:
-        await eventually(left, f"the device plugin has left {node}", WAIT_SECONDS)
-
-
-async def _daemon_set(cluster: RealCluster) -> Object:
-    """Return the spec of the Pods of the plugin's DaemonSet."""
-    found, _ = await cluster.api.list(f"/apis/apps/v1/namespaces/{HAMI}/daemonsets")
-    [spec] = [one["spec"]["template"]["spec"] for one in found if "device-plugin" in one["metadata"]["name"]]
-    return dict(spec)
-
-
-async def _plugin(cluster: RealCluster, node: str) -> Object:
-    """Return the Pod of a plugin that serves *node* as one of kind `dra`, otherwise as the release has it."""
-    spec = await _daemon_set(cluster)
-    [container] = spec["containers"]
-    mounts = [{"name": name.replace("_", "-"), "mountPath": path} for name, path in FOLDERS.items()]
-    container["args"] += ["--node-kind=dra"]
-    container["env"] += [{"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}}]
-    container["volumeMounts"] += mounts
-    volumes = [{"name": name.replace("_", "-"), "hostPath": {"path": path}} for name, path in FOLDERS.items()]
-    changes = {"nodeName": node, "nodeSelector": {}, "volumes": spec["volumes"] + volumes}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": NAME}, "spec": spec | changes}
+async def _label(cluster: RealCluster, node: str, kind: str | None) -> None:
+    await cluster.api.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": {keys.NODE_KIND: kind}}})
 
 
 async def _slices(cluster: RealCluster) -> list[Object]:
@@ -126,19 +71,32 @@ async def _slices(cluster: RealCluster) -> list[Object]:
     return list(found)
 
 
+async def _create_claims(cluster: RealCluster, *manifests: Object) -> None:
+    """Create claims and templates of claims."""
+    for manifest in manifests:
+        plural = f"{manifest['kind'].lower()}s"
+        await cluster.api.create(f"{API}/namespaces/{cluster.namespace}/{plural}", manifest)
+
+
 async def _claiming_pod(cluster: RealCluster, name: str, memory: str, cores: str, *command: str) -> Object:
     """Create a Pod with a share by a template's claim, and return it once it runs."""
     request = {"deviceClassName": DRIVER, "capacity": {"requests": {"memory": memory, "cores": cores}}}
     template = {"devices": {"requests": [{"name": "gpu", "exactly": request}]}}
-    await cluster.api.create(
-        f"{API}/namespaces/{cluster.namespace}/resourceclaimtemplates",
-        {"kind": "ResourceClaimTemplate", "metadata": {"name": name}, "spec": {"spec": template}},
+    await _create_claims(
+        cluster, {"kind": "ResourceClaimTemplate", "metadata": {"name": name}, "spec": {"spec": template}}
     )
     spec = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": name}]}
     pod = a_pod(name, command=command or ("gpu-hold", "--mib", "100"), spec=spec)
     pod["spec"]["containers"][0]["resources"] = {"claims": [{"name": "gpu"}]}
     await cluster.create(pod)
     return await cluster.pod_in_phase(name, "Running", WAIT_SECONDS)
+
+
+def _shares(cluster: RealCluster, pod: Object, container: str) -> list[str]:
+    """Return memory and compute of each device of a running container."""
+    env = cluster.environment(pod, container)
+    limits = [env[key] for key in sorted(env) if key.startswith("CUDA_DEVICE_MEMORY_LIMIT_")]
+    return [f"{limit} {env['CUDA_DEVICE_SM_LIMIT']}" for limit in limits]
 
 
 @pytest.mark.breaks("environment", "a share by a claim is in no annotation, by which the judge knows grants")
@@ -174,3 +132,40 @@ async def test_container_of_a_claim_has_exactly_its_share_and_a_restarted_kubele
         return not [*cluster.cdi_folder(node).glob("hami.io-vgpu-claim_*"), *claims.glob("[!.]*")]
 
     await eventually(nothing_left, "nothing of the claims is left", WAIT_SECONDS)
+
+
+@pytest.mark.breaks("environment", "a share by a claim is in no annotation, by which the judge knows grants")
+@pytest.mark.parametrize("example", PROMISED)
+async def test_example_gets_what_it_says(cluster: RealCluster, example: str) -> None:
+    """The manifests are applied as they are."""
+    assert set(PROMISED) == {path.name for path in EXAMPLES.iterdir()}
+    manifests = list(yaml.safe_load_all((EXAMPLES / example / "pod.yaml").read_text()))
+    await _create_claims(cluster, *(each for each in manifests if each["kind"] != "Pod"))
+    pods = [each for each in manifests if each["kind"] == "Pod"]
+    for pod in pods:
+        await cluster.create(pod)
+
+    found = {}
+    for pod in pods:
+        running = await cluster.pod_in_phase(pod["metadata"]["name"], "Running", WAIT_SECONDS)
+        for container in pod["spec"]["containers"]:
+            name = pod["metadata"]["name"]
+            assert await cluster.log_line("allocated", name, container["name"])
+            found[f"{name}/{container['name']}"] = _shares(cluster, running, container["name"])
+    assert PROMISED[example] == found
+
+
+async def test_label_changes_the_kind_of_a_node_and_back(cluster: RealCluster) -> None:
+    """The kubelet has replicas or the API server a slice, and the chart's rights and policies are enough for both."""
+    node = cluster.nodes[-1].name
+    await _label(cluster, node, None)
+    await cluster.node_ready(node, WAIT_SECONDS)
+    kind = (await cluster.api.get(f"/api/v1/nodes/{node}"))["metadata"]["annotations"].get(keys.NODE_KIND)
+    assert kind is None
+
+    async def is_dra() -> bool:
+        found = (await cluster.api.get(f"/api/v1/nodes/{node}"))["metadata"]["annotations"]
+        return found.get(keys.NODE_KIND) == "dra" and bool(await _slices(cluster))
+
+    await _label(cluster, node, "dra")
+    await eventually(is_dra, f"{node} is of kind dra", WAIT_SECONDS)

@@ -6,12 +6,14 @@ API server reads from the token. The embedded API server has no such policies.
 """
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 import yaml
 
+from hamicommon.dra.names import DRIVER
 from hamicommon.model import Object
 from harness.clusters.real import RealCluster
 from harness.clusters.release import HAMI
@@ -23,12 +25,30 @@ pytestmark = pytest.mark.real_only
 
 HERE, THERE = (node.name for node in TWO_NODES)
 NODES = "/api/v1/nodes"
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 INVENTORY = "hami.io/node-nvidia-register"
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def plugin(cluster: RealCluster, tmp_path: Path) -> AsyncIterator[Client]:
     """A client with a token like that of the device plugin's Pod on the first Node."""
+    async with stolen(cluster, tmp_path) as client:
+        yield client
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def driver(cluster: RealCluster, tmp_path: Path) -> AsyncIterator[Client]:
+    """The same where the chart also shares devices by ResourceClaims."""
+    if tuple(map(int, cluster.control_plane.kubernetes.split("."))) < (1, 36):
+        pytest.skip("devices are shared by claims since Kubernetes 1.36")
+    await cluster.deploy(values={"dra.enabled": True})
+    async with stolen(cluster, tmp_path) as client:
+        yield client
+
+
+@asynccontextmanager
+async def stolen(cluster: RealCluster, folder: Path) -> AsyncIterator[Client]:
+    """Yield a client with such a token; its configuration is in *folder*."""
     pods, _ = await cluster.api.list(
         f"/api/v1/namespaces/{HAMI}/pods",
         labelSelector="app.kubernetes.io/component=hami-device-plugin",
@@ -44,7 +64,7 @@ async def plugin(cluster: RealCluster, tmp_path: Path) -> AsyncIterator[Client]:
     made = await cluster.api.create(f"/api/v1/namespaces/{HAMI}/serviceaccounts/{account}/token", request)
     config = yaml.safe_load(cluster.control_plane.kubeconfig.read_text())
     config["users"] = [{"name": each["name"], "user": {"token": made["status"]["token"]}} for each in config["users"]]
-    file = tmp_path / "kubeconfig"
+    file = folder / "kubeconfig"
     file.write_text(yaml.safe_dump(config))
     async with Client.from_kubeconfig(file, "stolen") as client:
         yield client
@@ -124,8 +144,36 @@ async def test_token_that_names_no_node_changes_nothing(cluster: RealCluster) ->
         run("patch", "node", HERE, f"--as={user}", "--type=merge", f"--patch={patch}")
 
 
-@pytest.mark.parametrize("name", ["hami-own-nodes", "hami-own-pods"])
-async def test_api_server_finds_nothing_odd_in_the_policies(cluster: RealCluster, name: str) -> None:
+def a_slice(name: str, node: str, pool: str = HERE, driver: str = DRIVER) -> Object:
+    """Return a ResourceSlice without devices."""
+    spec = {
+        "driver": driver,
+        "nodeName": node,
+        "pool": {"name": pool, "generation": 99, "resourceSliceCount": 1},
+        "devices": [],
+    }
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": name}, "spec": spec}
+
+
+async def test_slices_of_other_nodes_pools_and_drivers_cannot_be_written(cluster: RealCluster, driver: Client) -> None:
+    """A newer generation of a pool would hide the devices of another Node from kube-scheduler."""
+    await cluster.api.create(SLICES, a_slice("there", THERE, THERE))
+    try:
+        for item in (a_slice("x", THERE), a_slice("x", HERE, THERE), a_slice("x", HERE, HERE, "gpu.example.com")):
+            with pytest.raises(ApiError, match=f"plugin of Node {HERE} may write ResourceSlices of this Node"):
+                await driver.create(SLICES, item)
+        with pytest.raises(ApiError, match="of this Node only"):
+            await driver.delete(f"{SLICES}/there", 0)
+
+        made = await driver.create(SLICES, a_slice("here", HERE))
+        await driver.delete(f"{SLICES}/{made['metadata']['name']}", 0)
+    finally:
+        for name in ("there", "here"):
+            await cluster.api.delete_if_exists(f"{SLICES}/{name}", 0)
+
+
+@pytest.mark.parametrize("name", ["hami-own-nodes", "hami-own-pods", "hami-own-resourceslices"])
+async def test_api_server_finds_nothing_odd_in_the_policies(cluster: RealCluster, driver: Client, name: str) -> None:
     """The API server checks the expressions against the types of the objects."""
     path = f"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/{name}"
     status = (await cluster.api.get(path)).get("status", {})
