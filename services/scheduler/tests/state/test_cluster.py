@@ -156,6 +156,40 @@ def test_devices_that_no_kubelet_offers_are_not_offered(handshake: str, allocata
     assert {"n1": "node unregistered"} == filter_nodes(a_request(), ["n1"], cluster.view).refusal.failed_nodes
 
 
+@pytest.mark.parametrize("replicas", [0, 10])
+def test_node_that_gives_claims_is_rejected_with_a_reason_of_its_own(replicas: int) -> None:
+    """Whatever its annotation lists, and whatever its kubelet still counts."""
+    node = a_node("n1", a_device(), replicas=replicas, hami_io__node_kind="dra")
+    cluster = a_cluster(node, a_node("n2", a_device("GPU-b")))
+
+    found = filter_nodes(a_request(), ["n1", "n2"], cluster.view, explain_all=True)
+
+    assert ("n2", {"n1": "node gives devices by ResourceClaims"}) == (found.node, found.refusal.failed_nodes)
+
+
+def test_node_offers_its_devices_again_once_it_gives_no_claims() -> None:
+    """Its device plugin removes the kind when it stops."""
+    cluster = a_cluster(a_node("n1", a_device(), hami_io__node_kind="dra"))
+
+    cluster.put_node(a_node("n1", a_device()))
+
+    assert "n1" == filter_nodes(a_request(), ["n1"], cluster.view).node
+
+
+def test_node_that_gives_claims_offers_the_devices_of_other_vendors() -> None:
+    """Only NVIDIA devices are given by claims."""
+    dcu = a_device("DCU-a", type="DCU")
+    node = a_node("n1", a_device(), hami_io__node_kind="dra", hami_io__node_dcu_register=a_register(dcu))
+    node["status"]["allocatable"]["hygon.com/dcunum"] = "10"
+    cluster = a_cluster(node)
+    entry = cluster.ledger.node("n1")
+
+    assert entry is not None
+    assert ["DCU-a"] == [device.id for device in entry.inventory.devices]
+    refusal = filter_nodes(a_request(), ["n1"], cluster.view).refusal
+    assert {"n1": "node gives devices by ResourceClaims"} == refusal.failed_nodes
+
+
 def test_one_dead_plugin_hides_its_own_devices_only() -> None:
     """A Node with devices of two vendors goes on with the other."""
     node = a_node("n1", a_device(), hami_io__node_dcu_register=a_register(a_device("DCU-a", type="DCU")))

@@ -185,6 +185,9 @@ _PHRASES = {
     Reason.SILENT: _Phrase(
         "devices, and the kubelet offers no {silent}: its device plugin does not run", verbs=("lists", "list")
     ),
+    Reason.CLAIMS_ONLY: _Phrase(
+        "devices by ResourceClaims, and the Pod asks for them by resources", verbs=("gives", "give")
+    ),
     Reason.KUBELET: _Phrase("fewer {resource} left on the kubelet than the {replicas} asked{left}"),
     Reason.NODE_DEVICES: _Phrase("fewer {vendor} devices than the {count} asked"),
     Reason.UNHEALTHY: _Phrase("no healthy {vendor} device", "failed"),

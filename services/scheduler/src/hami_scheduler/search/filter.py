@@ -112,10 +112,12 @@ class Search:
     def refuse(self, candidates: Sequence[str]) -> Refusal:
         """Return why those of *candidates* that refuse the Pod do so."""
         reasons = [*self.reasons(), UNREGISTERED]
-        silent = self.ledger.silent.keys()
+        silent, giving_claims = self.ledger.silent, self.ledger.giving_claims
         found = map(reasons.__getitem__, self.ledger.places(candidates).tolist())
         misfits: dict[str, Any] = dict(zip(candidates, found, strict=True))
-        for name in [name for name, misfit in misfits.items() if misfit is None or name in silent]:
+        for name in [
+            name for name, misfit in misfits.items() if misfit is None or name in silent or name in giving_claims
+        ]:
             misfits[name] = self.place(name)
             if isinstance(misfits[name], Placement):
                 del misfits[name]

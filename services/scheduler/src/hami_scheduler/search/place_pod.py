@@ -20,10 +20,12 @@ from hami_scheduler.values.inventory import PairScores
 from hami_scheduler.values.reasons import Misfit, Reason
 from hami_scheduler.values.request import PodRequest
 from hamicommon.pod.containers import ContainerKind
+from hamicommon.vendors import nvidia
 
 UNREGISTERED = Misfit.of_node(Reason.NODE_UNREGISTERED)
 """A Node that offers no device, or is unknown."""
 _SILENT = Misfit.of_node(Reason.SILENT)
+_CLAIMS_ONLY = Misfit.of_node(Reason.CLAIMS_ONLY)
 _SHORT = Misfit.of_node(Reason.KUBELET)
 """A Node whose kubelet would reject the Pod."""
 _TRIES = 256
@@ -64,8 +66,11 @@ def try_node(request: PodRequest, name: str, ledger: Ledger, allowances: Mapping
     take the Pod, the kubelet must have enough replicas left.
     """
     entry = ledger.node(name)
+    inventory = entry.inventory if entry else ledger.silent.get(name)
+    if inventory is not None and inventory.gives_claims and nvidia.KEY in request.constraints:
+        return _CLAIMS_ONLY
     if entry is None:
-        return _SILENT if name in ledger.silent else UNREGISTERED
+        return UNREGISTERED if inventory is None else _SILENT
     found = place(request, ledger.device_uses(name), allowances, entry.inventory.pair_scores)
     is_short = isinstance(found, Placement) and ledger.short_replicas(entry, request.replicas)
     return _SHORT if is_short else found

@@ -80,7 +80,8 @@ class Ledger:
         self._kinds: dict[DeviceKind, int] = {}
         self._rows_of_uuid: dict[str, tuple[int, ...]] = {}
         self._silent: dict[str, NodeInventory] = {}
-        """Nodes that list devices and offer none, because no device plugin runs there."""
+        """Nodes that offer Pods no device: no device plugin runs there, or devices are given by ResourceClaims."""
+        self._giving_claims: set[str] = set()
         self._columns: dict[str, int] = {}
         """Per resource that a kubelet counts: its column in `_replicas_left`."""
         self._replicas_left: Int64s = np.full((_FIRST_ROWS, 1), _UNLIMITED, np.int64, "F")
@@ -128,8 +129,17 @@ class Ledger:
         return self._nodes.get(name)
 
     @property
+    def giving_claims(self) -> Collection[str]:
+        """The Nodes that give NVIDIA devices by ResourceClaims, in no order."""
+        return self._giving_claims
+
+    @property
     def silent(self) -> Mapping[str, NodeInventory]:
-        """Per Node that lists devices and offers none, because no device plugin runs there: its inventory."""
+        """
+        Per Node that offers no device: its inventory.
+
+        Its device plugin does not run, or it gives devices by ResourceClaims.
+        """
         return self._silent
 
     def lacks_replicas(self, asked: Replicas) -> Bools:
@@ -263,20 +273,23 @@ class Ledger:
         entry = self._nodes.get(inventory.name)
         if entry is not None and entry.inventory == inventory:
             return
-        if entry is not None and entry.inventory.devices == inventory.devices:
+        if entry is not None and _same_devices(entry.inventory, inventory):
             self._open_rows(entry, inventory)
             return
         if entry is None and self._silent.get(inventory.name) == inventory:
             return
         self.drop_node(inventory.name)
+        if inventory.gives_claims:
+            self._giving_claims.add(inventory.name)
         if inventory.devices:
             self._add_node(inventory)
-        elif inventory.silent:
+        elif inventory.silent or inventory.gives_claims:
             self._silent[inventory.name] = inventory
             self.version += 1
 
     def drop_node(self, name: str) -> None:
         """Drop what Node *name* offers. Grants stay: the Pods still run, and the Node may come back."""
+        self._giving_claims.discard(name)
         if self._silent.pop(name, None) is not None:
             self.version += 1
         entry = self._nodes.pop(name, None)
@@ -472,6 +485,11 @@ class Ledger:
                 self._rows_of_uuid[uuid] = (*self._rows_of_uuid.get(uuid, ()), place)
             row += len(entry.rows)
         self.row_count, self._dead_rows = row, 0
+
+
+def _same_devices(before: NodeInventory, after: NodeInventory) -> bool:
+    """Return whether both have the same devices and give them in the same way."""
+    return before.devices == after.devices and before.gives_claims == after.gives_claims
 
 
 def held_replicas(grant: Grant, inventory: NodeInventory) -> Iterator[tuple[str, int]]:

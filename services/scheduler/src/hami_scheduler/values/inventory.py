@@ -12,12 +12,15 @@ from typing import Any
 
 from hami_scheduler.values.vendor import VendorRules
 from hamicommon.model import Device
+from hamicommon.vendors import nvidia
 from hamicommon.wire import keys
 from hamicommon.wire.errors import DecodeError
 from hamicommon.wire.node_devices import decode_node_devices
 from hamicommon.wire.pair_scores import decode_pair_scores
 from hamicommon.wire.quantity import whole
 
+DRA = "dra"
+"""The kind of a Node whose NVIDIA devices reach containers by ResourceClaims. Without a kind it has a device plugin."""
 UNKNOWN = -1
 """In `NodeInventory.replicas`: the kubelet does not know the resource."""
 PairScores = Mapping[str, Mapping[str, int]]
@@ -54,6 +57,9 @@ class NodeInventory:
     """
     Per UUID of an unhealthy device whose plugin withdraws the replicas that the device's Pods hold: their resource.
     """
+
+    gives_claims: bool = False
+    """Whether NVIDIA devices are given by ResourceClaims alone, and none by the annotations of Pods."""
 
     def devices_of(self, vendor: str) -> tuple[Device, ...]:
         """Return the devices of one vendor, in registered order."""
@@ -130,18 +136,23 @@ def read_inventory(
         },
         replicas=_replicas(node, vendors),
         lost=lost,
+        gives_claims=annotations.get(keys.NODE_KIND) == DRA,
     )
     return inventory, tuple(problems)
 
 
 def offered(inventory: NodeInventory, vendors: Iterable[VendorRules]) -> NodeInventory:
     """
-    Return what a Node that lists *inventory* offers: without the devices whose plugin does not run.
+    Return what a Node that lists *inventory* offers to Pods: without the devices whose plugin does not run.
+
+    NVIDIA devices of a Node that gives them by ResourceClaims are listed for the Pods from before, and not offered.
 
     A plugin that stops leaves its inventory behind. The kubelet shows whether it runs: HAMi remembers whether it did,
     which does not survive a restart of the scheduler.
     Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/nvidia/device.go (`CheckHealth`)
     """
+    if inventory.gives_claims:
+        inventory = replace(inventory, devices=tuple(each for each in inventory.devices if each.vendor != nvidia.KEY))
     listed = {device.vendor for device in inventory.devices}
     replicas = inventory.replicas or {}
     silent = {

@@ -26,6 +26,8 @@ class Reason(StrEnum):
     """The Node offers no device at all, or is unknown."""
     SILENT = "DevicePluginNotRunning"
     """Ours: the Node lists devices, and its kubelet offers none of their resource."""
+    CLAIMS_ONLY = "NodeGivesResourceClaims"
+    """Ours: the Node gives devices by ResourceClaims, and the Pod asks for them by resources."""
     NODE_DEVICES = "NodeInsufficientDevice"
     """The Node has fewer devices of the vendor than asked, used or not."""
     UNHEALTHY = "CardNotHealth"
@@ -54,8 +56,12 @@ class Reason(StrEnum):
     NUMA = "NumaNotFit"
 
 
-_HAMIS_CODES = {Reason.SILENT: Reason.NODE_UNREGISTERED, Reason.KUBELET: Reason.NODE_DEVICES}
-"""HAMi's closest code of each reason of ours that an answer can have."""
+_ANSWERS = {
+    Reason.SILENT: Reason.NODE_UNREGISTERED,
+    Reason.CLAIMS_ONLY: "node gives devices by ResourceClaims",
+    Reason.KUBELET: Reason.NODE_DEVICES,
+}
+"""What an answer has for reasons of ours: HAMi's closest code, or a sentence where HAMi has no such Nodes."""
 PUBLIC_REASONS = tuple(reason for reason in Reason if reason is not Reason.WITHHELD)
 """Every reason an answer can have."""
 _RANKS = {reason: rank for rank, reason in enumerate(Reason)}
@@ -95,7 +101,7 @@ class Misfit:
         elif self.device_count:
             texts = sorted(f"{n}/{self.device_count} {code}" for code, n in self.counts)
         else:
-            texts = [_HAMIS_CODES.get(reason, reason) for reason in reasons]
+            texts = [_ANSWERS.get(reason, reason) for reason in reasons]
         object.__setattr__(self, "reasons", reasons)
         object.__setattr__(self, "cause", max(reasons, key=_RANKS.__getitem__, default=Reason.NODE_DEVICES))
         if self.parts:
