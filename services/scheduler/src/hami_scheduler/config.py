@@ -95,6 +95,9 @@ class Config(HamiSchedulerConfig):
     has_legacy_metrics: bool = setting(
         "--legacy-metrics", False, "export metrics also under the names of HAMi 2.8 and before"
     )
+    has_dra: bool = setting(
+        "--dra", False, "count what ResourceClaims hold; needs Kubernetes 1.34 and rights on claims and slices"
+    )
     wire_version: WireVersion = NEWEST
     """The oldest HAMi that must be able to read what we write, from HAMI_WIRE_VERSION."""
     hostname: str = ""

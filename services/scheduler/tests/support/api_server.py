@@ -110,7 +110,7 @@ class ApiServer:
     async def _read(self, request: web.Request) -> web.StreamResponse:
         parts = request.path.strip("/").split("/")
         kind = parts[-1]
-        if kind in {"pods", "nodes", "resourcequotas", "leases", "deviceclasses"}:
+        if kind in {"pods", "nodes", "resourcequotas", "leases", "deviceclasses", "resourceclaims", "resourceslices"}:
             while self.is_mute:  # noqa: ASYNC110 - a test flips a plain attribute
                 await asyncio.sleep(0.01)
             return await (self._watch(request, kind) if request.query.get("watch") else self._list(kind))

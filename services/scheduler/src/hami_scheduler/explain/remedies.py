@@ -338,14 +338,15 @@ def _pods_ended(question: Question, view: ClusterView, names: Sequence[str]) -> 
     """Find the Node where the fewest Pods must end."""
     ledger, request = view.ledger, question.request
     allowances = view.allowances(request)
-    on_node = {name: grants for name in names if (grants := ledger.grants_on(name))}
+    on_node = {name: grants for name in names if (grants := [g for g in ledger.grants_on(name) if not g.is_claim])}
     best: tuple[str, list[Grant]] | None = None
     for name in sorted(on_node, key=lambda name: (len(on_node[name]), name))[:_NODES_TRIED]:
         yield
         entry = ledger.node(name)
         if entry is None:
             continue
-        ended = fewest_to_leave(request, entry.inventory, allowances, on_node[name])
+        claims = [grant for grant in ledger.grants_on(name) if grant.is_claim]
+        ended = fewest_to_leave(request, entry.inventory, allowances, on_node[name], staying=claims)
         if not ended or any(grant.uid.startswith(_SIMULATED) for grant in ended):
             continue
         if best is None or len(ended) < len(best[1]):

@@ -146,7 +146,7 @@ def short_by(grant: Grant, problems: Mapping[str, str]) -> str:
 def above(excess: Excess) -> str:
     """Return what is granted of a device beyond what it offers, and to whom."""
     over = f"{excess.replicas} replicas, {excess.memory_mib} MiB and {excess.core_percent} % compute"
-    return f"device {excess.uuid} is granted {over} above its capacity, to {', '.join(excess.pods)}"
+    return f"device {excess.uuid} is granted {over} above its capacity, to {', '.join(excess.holders)}"
 
 
 def _by_code(misfits: Mapping[str, Misfit], named: int) -> list[str]:

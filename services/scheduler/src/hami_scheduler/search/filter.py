@@ -115,9 +115,8 @@ class Search:
         silent, giving_claims = self.ledger.silent, self.ledger.giving_claims
         found = map(reasons.__getitem__, self.ledger.places(candidates).tolist())
         misfits: dict[str, Any] = dict(zip(candidates, found, strict=True))
-        for name in [
-            name for name, misfit in misfits.items() if misfit is None or name in silent or name in giving_claims
-        ]:
+        to_try = [name for name, misfit in misfits.items() if misfit is None or name in silent or name in giving_claims]
+        for name in to_try:
             misfits[name] = self.place(name)
             if isinstance(misfits[name], Placement):
                 del misfits[name]

@@ -49,8 +49,11 @@ def must_leave(
     here = view.ledger.grants_on(name)
     gone = [grant for grant in here if grant.uid in leaving]
     may_stay = [grant for grant in here if grant.uid not in leaving]
-    lower = [grant for grant in may_stay if grant.priority < priority and grant.uid not in untouchable]
-    staying = [grant for grant in may_stay if grant.priority >= priority or grant.uid in untouchable]
+    lower: list[Grant] = []
+    staying: list[Grant] = []
+    for grant in may_stay:
+        stays = grant.is_claim or grant.priority >= priority or grant.uid in untouchable
+        (staying if stays else lower).append(grant)
     allowances = view.allowances(request)
     added = fewest_to_leave(request, entry.inventory, allowances, lower, gone=gone, staying=staying)
     return None if added is None else (*leaving, *(grant.uid for grant in added))

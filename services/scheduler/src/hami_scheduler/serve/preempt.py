@@ -71,7 +71,9 @@ async def _forget_ended(context: Context, nodes: Sequence[str]) -> None:
 
 async def _forget_ended_on(context: Context, node: str) -> None:
     cluster = context.cluster
-    bound = [grant.uid for grant in cluster.ledger.grants_on(node) if cluster.is_bound(grant.uid)]
+    bound = [
+        grant.uid for grant in cluster.ledger.grants_on(node) if not grant.is_claim and cluster.is_bound(grant.uid)
+    ]
     try:
         living = await context.api.living_uids(node) if bound else set()
     except (ApiRefusedError, ApiUnknownError) as error:

@@ -11,12 +11,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from hami_scheduler.state.claims import Claims
 from hami_scheduler.state.ledger import Ledger
 from hami_scheduler.state.quota import Quotas
 from hami_scheduler.state.reservation import Basis, Reservation, Reservations, Stage
 from hami_scheduler.state.view import ClusterView
 from hami_scheduler.values.grant import Grant, keys_read, places, read_grant, read_replicas_alone
-from hami_scheduler.values.inventory import NodeInventory, Problem, offered, read_inventory, what_is_read
+from hami_scheduler.values.inventory import (
+    NodeInventory,
+    Problem,
+    offered,
+    read_inventory,
+    what_is_read,
+    with_claimable,
+)
 from hami_scheduler.values.rejection import REJECTION_LIMIT_SECONDS, REJECTION_SECONDS, Rejection, rejected_resources
 from hami_scheduler.values.request import read_replicas
 from hami_scheduler.values.vendor import VendorRules, resources_counted
@@ -58,6 +66,7 @@ class Cluster:
         self.ledger = Ledger()
         self.quotas = Quotas(vendors, lambda name, problem: report("ResourceQuota", name, problem))
         self.reservations = Reservations()
+        self.claims = Claims(self.ledger, self._offer_again, report)
         self.drift = 0
         """Wrong numbers that recounts have found since the start."""
         self.edited_pods = 0
@@ -119,6 +128,9 @@ class Cluster:
     def _offer(self, memory: _NodeMemory) -> None:
         """Let a Node offer what it lists, apart from what its kubelet rejects for now."""
         inventory, rejections = offered(memory.inventory, self.vendors), self._rejections.get(memory.inventory.name)
+        if inventory.gives_claims:
+            pool = self.claims.pool(inventory.name).values()
+            inventory = with_claimable(inventory, (listed.device for listed in pool))
         if rejections:
             replicas = inventory.replicas or {}
             same = {name: found for name, found in rejections.items() if replicas.get(name) == found.offered}
@@ -126,6 +138,12 @@ class Cluster:
             rejecting = frozenset(name for name, found in same.items() if math.isfinite(found.until))
             inventory = replace(inventory, rejecting=rejecting)
         self.ledger.put_node(inventory)
+
+    def _offer_again(self, name: str) -> None:
+        """Let the Node *name* offer what its ResourceSlices list now, if it gives devices by ResourceClaims."""
+        memory = self._nodes.get(name)
+        if memory is not None and memory.inventory.gives_claims:
+            self._offer(memory)
 
     def drop_node(self, node: Mapping[str, Any]) -> None:
         """Forget *node*."""
@@ -234,7 +252,7 @@ class Cluster:
     def replace_pods(self, pods: list[dict[str, Any]], now: float) -> None:
         """Take *pods* as all there are; reservations stay, because a list may be older than a choice."""
         seen = {pod["metadata"].get("uid") or "" for pod in pods}
-        gone = [grant.uid for grant in self.ledger.grants() if grant.uid not in seen]
+        gone = [grant.uid for grant in self.ledger.grants() if grant.uid not in seen and not grant.is_claim]
         for uid in gone:
             if uid not in self.reservations:
                 self._forget(uid)
@@ -330,12 +348,12 @@ class Cluster:
         Reserve what *other* counts for Pods not seen bound here, and keep its counters.
 
         *other* is the same cluster under another config. It may be ahead of our watch or behind it, so these
-        reservations expire.
+        reservations expire. What ResourceClaims hold has been listed here, and is not taken over.
         """
         bound = (
             Reservation(grant, now + self.reservations.seconds, Stage.WRITTEN)
             for grant in other.ledger.grants()
-            if grant.uid not in other.reservations
+            if grant.uid not in other.reservations and not grant.is_claim
         )
         for reserved in (*other.reservations.all(), *bound):
             if self.ledger.grant(reserved.grant.uid) is None:
@@ -395,7 +413,8 @@ class Cluster:
 
     def recount(self) -> int:
         """Check every sum against the grants, repair it, and return how many numbers were wrong."""
-        drift = self.ledger.recount() + self.quotas.recount(self.ledger.grants())
+        of_pods = (grant for grant in self.ledger.grants() if not grant.is_claim)
+        drift = self.ledger.recount() + self.quotas.recount(of_pods)
         self.drift += drift
         return drift
 

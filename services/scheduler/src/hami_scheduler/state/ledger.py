@@ -216,11 +216,11 @@ class Ledger:
         return self._grants.get(uid)
 
     def grants(self) -> Iterator[Grant]:
-        """Yield what every Pod holds, in no order."""
+        """Yield what every Pod and every ResourceClaim holds, in no order."""
         yield from self._grants.values()
 
     def grants_on(self, name: str) -> tuple[Grant, ...]:
-        """Return what the Pods on Node *name* hold, in no order."""
+        """Return what Pods and ResourceClaims hold on Node *name*, in no order."""
         return tuple(self._grants_of_node.get(name, {}).values())
 
     def device_uses(self, name: str) -> list[DeviceUse]:
@@ -525,8 +525,8 @@ class Excess:
     replicas: int
     memory_mib: int
     core_percent: int
-    pods: tuple[str, ...]
-    """`namespace/name` of the Pods that hold it, sorted."""
+    holders: tuple[str, ...]
+    """Who holds it, sorted: `namespace/name` of Pods, and ResourceClaims."""
 
 
 def above_capacity(ledger: Ledger, vendors: Iterable[VendorRules]) -> list[Excess]:
@@ -548,8 +548,8 @@ def above_capacity(ledger: Ledger, vendors: Iterable[VendorRules]) -> list[Exces
         counted = [_over(ledger, row, grant, rules_of.get(grant.vendors[uuid])) for grant in holders]
         replicas, memory_mib, core_percent = (min(amounts) for amounts in zip(*counted, strict=True))
         if replicas or memory_mib or core_percent:
-            pods = tuple(sorted(f"{grant.namespace}/{grant.name}" for grant in holders))
-            found.append(Excess(name, uuid, replicas, memory_mib, core_percent, pods))
+            names = tuple(sorted(grant.holder for grant in holders))
+            found.append(Excess(name, uuid, replicas, memory_mib, core_percent, names))
     return found
 
 

@@ -24,7 +24,11 @@ from hamicommon.wire.errors import DecodeError
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What one Pod holds on one Node. A Pod that was never granted a device may hold replicas of the kubelet alone."""
+    """
+    What one Pod, or one ResourceClaim, holds on one Node.
+
+    A Pod that was never granted a device may hold replicas of the kubelet alone.
+    """
 
     uid: str
     namespace: str
@@ -49,14 +53,16 @@ class Grant:
     """Vendor keys of shares that no container of the bound Pod asks for; they count all the same."""
     replicas: Replicas = ()
     """What its kubelet counts, for the Pod's whole life."""
+    claimed: Mapping[str, Amounts] = field(default_factory=dict)
+    """Per device UUID: what a ResourceClaim takes from it. Such a grant has no Pod, and lasts as long as the claim."""
     amounts: Mapping[str, Amounts] = field(init=False)
-    """Per device UUID: what the Pod takes from it."""
+    """Per device UUID: what is taken from it."""
     vendors: Mapping[str, str] = field(init=False)
     """Per device UUID: the vendor key it was granted under."""
 
     def __post_init__(self) -> None:
-        amounts: dict[str, Amounts] = {}
-        vendors: dict[str, str] = {}
+        amounts = dict(self.claimed)
+        vendors = dict.fromkeys(self.claimed, nvidia.KEY)
         for vendor, shares in self.shares.items():
             for uuid, amount in amounts_over_time(self.kinds, shares, inits_are_done=self.inits_are_done).items():
                 amounts[uuid] = amounts.get(uuid, NOTHING).plus(amount)
@@ -64,6 +70,16 @@ class Grant:
         object.__setattr__(self, "amounts", amounts)
         object.__setattr__(self, "vendors", vendors)
         object.__setattr__(self, "is_set_up", self.is_set_up or not self.vendor_annotations)
+
+    @property
+    def is_claim(self) -> bool:
+        """Whether a ResourceClaim holds it, and not a Pod."""
+        return bool(self.claimed)
+
+    @property
+    def holder(self) -> str:
+        """Who holds it, for people: `namespace/name` of a Pod, and the kind before that of a claim."""
+        return f"{'ResourceClaim ' if self.is_claim else ''}{self.namespace}/{self.name}"
 
 
 def sums_by_container(shares: Mapping[str, PodShares]) -> dict[tuple[int, str], tuple[str, Amounts]]:

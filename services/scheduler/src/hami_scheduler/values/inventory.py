@@ -166,6 +166,18 @@ def offered(inventory: NodeInventory, vendors: Iterable[VendorRules]) -> NodeInv
     return replace(inventory, devices=devices, silent=tuple(silent.values()))
 
 
+def with_claimable(inventory: NodeInventory, claimable: Iterable[Device]) -> NodeInventory:
+    """
+    Return *inventory* with the devices that its Node gives by ResourceClaims, closed to Pods.
+
+    They are there so that what claims and the Pods from before hold of them is counted.
+    """
+    devices = {device.id: device for device in inventory.devices}
+    for device in claimable:
+        devices.setdefault(device.id, replace(device, vendor=nvidia.KEY, healthy=False))
+    return replace(inventory, devices=tuple(devices.values()))
+
+
 def registered(node: Mapping[str, Any], key: str) -> tuple[Device, ...]:
     """
     Return the devices that annotation *key* of *node* lists, none without the annotation.

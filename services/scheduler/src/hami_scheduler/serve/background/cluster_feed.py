@@ -18,6 +18,7 @@ from hami_scheduler.serve.background.node_resources import NodeResources
 from hami_scheduler.serve.kube.api import TrimmedPods
 from hami_scheduler.state.cluster import Cluster, Report
 from hamicommon.config.device_config import DeviceConfig
+from hamicommon.dra.names import DRIVER
 from hamicommon.model import Object
 from hamicommon.runtime.api.kube import Kube, Reflector
 from hamicommon.runtime.program.device_config import DeviceConfigFile
@@ -83,13 +84,15 @@ class ClusterFeed:
         config = self._config
         vendors = vendor_rules(devices.enabled(has_ascend=config.has_ascend, has_iluvatar=config.has_iluvatar))
         cluster = Cluster(vendors, self._report)
-        return _Feed(self._kube, config.node_label_selector, cluster, self._locks, self._resources)
+        return _Feed(self._kube, config, cluster, self._locks, self._resources)
 
 
 class _Feed:
     """The cluster under one device config."""
 
-    def __init__(self, kube: Kube, selector: str, cluster: Cluster, locks: NodeLocks, resources: NodeResources) -> None:
+    def __init__(
+        self, kube: Kube, config: Config, cluster: Cluster, locks: NodeLocks, resources: NodeResources
+    ) -> None:
         self.cluster = cluster
         self._locks = locks
         self._resources = resources
@@ -106,7 +109,7 @@ class _Feed:
             "nodes": Reflector(
                 kube,
                 "/api/v1/nodes",
-                label_selector=selector,
+                label_selector=config.node_label_selector,
                 replace=self._replace_nodes,
                 upsert=self._put_node,
                 delete=self._drop_node,
@@ -118,6 +121,7 @@ class _Feed:
                 upsert=cluster.quotas.put,
                 delete=cluster.quotas.drop,
             ),
+            **(_claim_reflectors(kube, cluster) if config.has_dra else {}),
         }
 
     async def follow(self) -> None:
@@ -147,3 +151,24 @@ class _Feed:
     def _observe_locks(self, node: Object) -> None:
         metadata = node["metadata"]
         self._locks.observe(metadata["name"], metadata.get("annotations") or {})
+
+
+def _claim_reflectors(kube: Kube, cluster: Cluster) -> dict[str, Reflector]:
+    """Return what follows the ResourceClaims, and the ResourceSlices of our driver."""
+    return {
+        "resourceclaims": Reflector(
+            kube,
+            "/apis/resource.k8s.io/v1/resourceclaims",
+            replace=cluster.claims.replace_claims,
+            upsert=cluster.claims.put_claim,
+            delete=cluster.claims.drop_claim,
+        ),
+        "resourceslices": Reflector(
+            kube,
+            "/apis/resource.k8s.io/v1/resourceslices",
+            field_selector=f"spec.driver={DRIVER}",
+            replace=cluster.claims.replace_slices,
+            upsert=cluster.claims.put_slice,
+            delete=cluster.claims.drop_slice,
+        ),
+    }

@@ -151,6 +151,7 @@ class ClusterCollector(Collector):
         if has_devices:
             yield from self._device_families()
             yield from self._pod_families()
+            yield from self._claim_families()
             yield from self._mig_families()
         yield GaugeMetricFamily(
             "hami_scheduler_device_series", "1 while each device and share has its own series.", float(has_devices)
@@ -289,6 +290,22 @@ class ClusterCollector(Collector):
         yield from memory.families(has_legacy_names=self._has_legacy_names)
         yield from cores.families(has_legacy_names=self._has_legacy_names)
 
+    def _claim_families(self) -> Iterator[Metric]:
+        """Yield what ResourceClaims hold. They are no Pods, so they are not in HAMi's families of Pods."""
+        labels = ["holder", "node", "device_uuid"]
+        memory = GaugeMetricFamily("hami_scheduler_claim_memory_bytes", "Memory a ResourceClaim holds.", labels=labels)
+        cores = GaugeMetricFamily(
+            "hami_scheduler_claim_core_ratio", "Compute a ResourceClaim holds, 100 is one device.", labels=labels
+        )
+        for number, grant in enumerate(list(self._cluster.ledger.grants())):
+            if number % _GRANTS_AT_ONCE == 0:
+                yield PAUSE
+            for uuid, amounts in grant.claimed.items():
+                memory.add_metric([grant.holder, grant.node, uuid], amounts.memory_mib * _MIB)
+                cores.add_metric([grant.holder, grant.node, uuid], amounts.core_percent)
+        yield memory
+        yield cores
+
     def _mig_families(self) -> Iterator[Metric]:
         names = ("node", "device_uuid", "device_index", "mig_uuid", "profile", "gpu_instance_id", "compute_instance_id")
         places = ("placement_start", "placement_size")
@@ -339,8 +356,10 @@ class ClusterCollector(Collector):
             yield CounterMetricFamily(name, text, value=total)
         waiting, seconds = observed.waiting()
         reserved, unfenced = len(cluster.reservations), observed.unfenced()
+        unknown = cluster.claims.unknown_devices
         for name, text, value in (
             ("hami_scheduler_reservations", "Pods with reserved devices that are not seen bound yet.", reserved),
+            ("hami_scheduler_unknown_claim_devices", "Devices of ResourceClaims that no slice lists.", unknown),
             ("hami_scheduler_leader", "1 for the replica that decides.", observed.is_leader()),
             ("hami_scheduler_waiting_pods", "Refused Pods that wait for devices.", waiting),
             ("hami_scheduler_longest_wait_seconds", "Age of the oldest refused Pod that waits.", seconds),
