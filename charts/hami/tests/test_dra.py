@@ -134,8 +134,22 @@ def test_plugin_has_exactly_the_rights_that_it_uses() -> None:
     assert {
         "hami-device-plugin everywhere: get resourceclaims (resource.k8s.io)",
         "hami-device-plugin everywhere: get, list, watch, create, update, delete resourceslices (resource.k8s.io)",
-    } == {line for line in more if line.startswith("hami-")}
+    } == {line for line in more if line.startswith("hami-device-plugin")}
     assert called | {"list", "watch"} == {"get", "list", "watch", "create", "update", "delete"}
+
+
+def test_scheduler_counts_claims_with_no_other_rights() -> None:
+    """It lists and watches them, and the slices that say which devices they have. Who reads the cluster reads them too."""
+    made = objects(*given(CLAIMS), **NEW)
+    more = set(rights(made)) - set(rights(objects(**NEW)))
+    (scheduler,) = (
+        each for each in made if each["metadata"]["name"] == "hami-scheduler" and each["kind"] == "Deployment"
+    )
+    claims = "resourceclaims, resourceslices (resource.k8s.io)"
+
+    assert f"hami-scheduler everywhere: list, watch {claims}" in more
+    assert f"nobody, ClusterRole hami-operator: get, list, watch {claims}" in more
+    assert any("--dra" in each["args"] for each in pod_spec(scheduler)["containers"] if each["name"] == "scheduler")
 
 
 def test_device_class_is_hamis_and_maps_no_resource() -> None:

@@ -39,7 +39,11 @@ def test_container_without_library_is_known_from_its_pod() -> None:
                 "extendedResourceClaimStatus": {
                     "resourceClaimName": "p-extended-resources-x",
                     "requestMappings": [
-                        {"containerName": "main", "resourceName": "nvidia.com/gpu", "requestName": "container-0-request-0"}
+                        {
+                            "containerName": "main",
+                            "resourceName": "nvidia.com/gpu",
+                            "requestName": "container-0-request-0",
+                        }
                     ],
                 }
             }

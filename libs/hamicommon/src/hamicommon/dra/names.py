@@ -23,9 +23,11 @@ TAINT_PREFIX: Final = "hami.io/device-"
 
 
 PLUGIN: Final = "plugin"
-"""A Node that shares its devices by HAMi's resources, as its annotation says or without one."""
+"""The kind of a Node that shares its devices by HAMi's resources, and of one whose annotation names none."""
 DRA: Final = "dra"
-"""A Node that shares its devices by ResourceClaims."""
+"""The kind of a Node that shares its devices by ResourceClaims."""
+KINDS: Final = (PLUGIN, DRA)
+"""A Node is of one kind, so that each device has one bookkeeper."""
 
 
 def node_kind(node: Mapping[str, Any]) -> str:

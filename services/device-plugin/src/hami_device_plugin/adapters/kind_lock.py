@@ -10,7 +10,7 @@ import fcntl
 from pathlib import Path
 from typing import BinaryIO
 
-from hami_device_plugin.decide.probe.kind import KINDS
+from hamicommon.dra.names import KINDS
 
 
 class KindLock:

@@ -24,11 +24,11 @@ from hami_device_plugin.decide.health.xids import health_policy
 from hami_device_plugin.decide.inventory import MIG, MPS, SharingPolicy
 from hami_device_plugin.decide.mig import static
 from hami_device_plugin.decide.probe.enforcement import BY_LIBRARY
-from hami_device_plugin.decide.probe.kind import DRA
 from hami_device_plugin.decide.probe.mock import MockDevice, read_mock_devices
 from hami_device_plugin.decide.replicas.limits import LIST_BYTES, most_replicas
 from hamicommon.config.device_config import ConfigError, DeviceConfig, Texts, Unreadable, load_device_config
 from hamicommon.config.node_overrides import NodeConfig, NodeOverrides, load_node_overrides
+from hamicommon.dra.names import DRA
 from hamicommon.runtime.program.settings import settings_of, values
 from hamicommon.vendors import nvidia
 from hamicommon.wire.errors import DecodeError

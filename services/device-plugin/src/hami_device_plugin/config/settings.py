@@ -19,13 +19,13 @@ from hami_device_plugin.decide.health.xids import HealthPolicy
 from hami_device_plugin.decide.inventory import MIG, MPS, SharingPolicy
 from hami_device_plugin.decide.mig import static
 from hami_device_plugin.decide.probe import enforcement
-from hami_device_plugin.decide.probe.kind import KINDS, PLUGIN
 from hami_device_plugin.decide.probe.mock import MockDevice
 from hami_device_plugin.decide.probe.mode import AUTO, IDENTITY, LOCK
 from hami_device_plugin.decide.probe.strategy import CDI_ANNOTATIONS, CDI_CRI, ENVVAR, LIST_STRATEGIES
 from hami_device_plugin.decide.replicas import ids
 from hami_device_plugin.decide.replicas.preference import ALIGNED, ANNOTATION, POLICIES
 from hamicommon.config.device_config import DeviceConfig
+from hamicommon.dra.names import KINDS, PLUGIN
 from hamicommon.runtime.program import flags
 from hamicommon.runtime.program.settings import ServiceConfig, parser_of, setting
 from hamicommon.vendors.nvidia import MigProfileRule

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from hami_device_plugin.decide.inventory import with_doubled_vendor
-from hami_device_plugin.decide.probe.kind import PLUGIN
+from hamicommon.dra.names import PLUGIN
 from hamicommon.model import Device, Moment
 from hamicommon.vendors import nvidia
 from hamicommon.vendors.description import Vendor

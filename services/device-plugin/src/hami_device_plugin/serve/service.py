@@ -15,7 +15,6 @@ from typing import Any, Protocol
 from hami_device_plugin.config.settings import Config
 from hami_device_plugin.decide.allocate.pods import Sharing, sharing_containers
 from hami_device_plugin.decide.probe.enforcement import DRIVER
-from hami_device_plugin.decide.probe.kind import DRA, KINDS
 from hami_device_plugin.decide.probe.mode import AUTO
 from hami_device_plugin.serve.allocate.calls import Calls
 from hami_device_plugin.serve.allocate.premade_directories import PremadeDirectories
@@ -29,6 +28,7 @@ from hami_device_plugin.serve.probe.driver import Driver
 from hami_device_plugin.serve.probe.findings import Findings
 from hami_device_plugin.serve.probe.link_loop import LinkLoop
 from hami_device_plugin.serve.replica_plugin import ReplicaPlugin
+from hamicommon.dra.names import DRA, KINDS
 from hamicommon.errors import HamiError
 from hamicommon.model import Device
 from hamicommon.pod.reading import Pod

@@ -14,8 +14,8 @@ import structlog
 from hami_device_plugin.adapters import cdi_files
 from hami_device_plugin.adapters.files import host_files_of
 from hami_device_plugin.adapters.kind_lock import KindLock
-from hami_device_plugin.decide.probe.kind import DRA, PLUGIN
 from hami_device_plugin.serve.context import Context
+from hamicommon.dra.names import DRA, PLUGIN
 
 POLL_SECONDS = 0.5
 EVENT = "NodeNotServed"

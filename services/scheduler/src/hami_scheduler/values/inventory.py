@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hami_scheduler.values.vendor import VendorRules
+from hamicommon.dra.names import DRA
 from hamicommon.model import Device
 from hamicommon.vendors import nvidia
 from hamicommon.wire import keys
@@ -19,8 +20,6 @@ from hamicommon.wire.node_devices import decode_node_devices
 from hamicommon.wire.pair_scores import decode_pair_scores
 from hamicommon.wire.quantity import whole
 
-DRA = "dra"
-"""The kind of a Node whose NVIDIA devices reach containers by ResourceClaims. Without a kind it has a device plugin."""
 UNKNOWN = -1
 """In `NodeInventory.replicas`: the kubelet does not know the resource."""
 PairScores = Mapping[str, Mapping[str, int]]

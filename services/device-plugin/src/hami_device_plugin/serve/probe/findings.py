@@ -17,11 +17,11 @@ import structlog
 from hami_device_plugin.adapters.nvml.mig import MigNvml
 from hami_device_plugin.decide.announcement import Announced, announcement
 from hami_device_plugin.decide.probe.enforcement import BACKENDS, LIMITERS, Enforcement, EnforcementError
-from hami_device_plugin.decide.probe.kind import DRA, PLUGIN
 from hami_device_plugin.decide.probe.mode import AUTO, IDENTITY, LOCK, Mode, cdi_problem, choose, versions
 from hami_device_plugin.serve.context import Context
 from hami_device_plugin.serve.probe.driver_cdi import DriverCdi
 from hami_device_plugin.serve.probe.enforcement import EnforcementSearch
+from hamicommon.dra.names import DRA, PLUGIN
 from hamicommon.errors import HamiError
 from hamicommon.model import Device
 
