@@ -139,12 +139,10 @@ def test_plugin_has_exactly_the_rights_that_it_uses() -> None:
 
 
 def test_scheduler_counts_claims_with_no_other_rights() -> None:
-    """It lists and watches them, and the slices that say which devices they have. Who reads the cluster reads them too."""
+    """It watches them, and the slices that say which devices they have. Who reads the cluster reads them too."""
     made = objects(*given(CLAIMS), **NEW)
     more = set(rights(made)) - set(rights(objects(**NEW)))
-    (scheduler,) = (
-        each for each in made if each["metadata"]["name"] == "hami-scheduler" and each["kind"] == "Deployment"
-    )
+    scheduler = one("Deployment", "hami-scheduler", *given(CLAIMS), **NEW)
     claims = "resourceclaims, resourceslices (resource.k8s.io)"
 
     assert f"hami-scheduler everywhere: list, watch {claims}" in more

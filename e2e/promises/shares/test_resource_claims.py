@@ -16,6 +16,7 @@ from hamicommon.model import Object
 from hamicommon.wire import keys
 from harness.cluster import ROOT
 from harness.clusters.real import RealCluster
+from harness.invariants import MIB, samples
 from harness.isolation import own_namespace
 from harness.manifests import a_pod
 from testbed.waiting import eventually
@@ -92,6 +93,21 @@ async def _claiming_pod(cluster: RealCluster, name: str, memory: str, cores: str
     return await cluster.pod_in_phase(name, "Running", WAIT_SECONDS)
 
 
+async def _are_shown(cluster: RealCluster, node: str) -> bool:
+    """
+    Return whether the monitor shows the shares of the Pods `small` and `large` with what one uses, and finds nothing
+    outside a grant; and whether the scheduler counts their claims.
+    """
+    monitor = samples(await cluster.metrics(f"monitor-{node}"))
+    limits = {labels["pod"]: value for labels, value in monitor["hami_vgpu_memory_limit_bytes"]}
+    used = {labels["pod"]: value for labels, value in monitor["hami_vgpu_memory_used_bytes"]}
+    outside = [labels for labels, value in monitor["hami_monitor_watchdog_findings"] if value]
+    counted = [value for _, value in samples(await cluster.metrics("scheduler"))["hami_scheduler_claim_memory_bytes"]]
+    promised = {"small": 3000 * MIB, "large": 5000 * MIB}
+    is_shown = limits == promised and used["small"] >= 1000 * MIB and not outside
+    return is_shown and sorted(counted) == sorted(promised.values())
+
+
 def _shares(cluster: RealCluster, pod: Object, container: str) -> list[str]:
     """Return memory and compute of each device of a running container."""
     env = cluster.environment(pod, container)
@@ -113,6 +129,7 @@ async def test_container_of_a_claim_has_exactly_its_share_and_a_restarted_kubele
         (env["CUDA_DEVICE_MEMORY_LIMIT_0"], env["CUDA_DEVICE_SM_LIMIT"]) for env in environments
     ]
     assert "allocated 1000 MiB of 3000 MiB visible" == await cluster.log_line("allocated", "small")
+    await eventually(lambda: _are_shown(cluster, node), "monitor and scheduler show both shares", WAIT_SECONDS)
     [before] = await _slices(cluster)
 
     async def is_new() -> bool:

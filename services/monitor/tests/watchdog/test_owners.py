@@ -42,7 +42,7 @@ def test_container_without_library_is_known_from_its_pod() -> None:
                         {
                             "containerName": "main",
                             "resourceName": "nvidia.com/gpu",
-                            "requestName": "container-0-request-0",
+                            "requestName": "r",
                         }
                     ],
                 }
