@@ -1,5 +1,5 @@
 """
-What is odd about a Pod as it is written: policies that do not exist, amounts that ask for nothing.
+What is odd about a Pod as it is written: policies that do not exist, amounts that ask for nothing, claims beside them.
 
 Neighbours: `report` shows it, `remedies` reads the same question.
 """
@@ -58,6 +58,26 @@ def amount_hints(question: Question) -> Iterator[str]:
                 f"container {container.name} names {name}, which this scheduler leaves alone: it runs without "
                 f"{question.left_out[name]}"
             )
+
+
+def claim_hints(question: Question) -> Iterator[str]:
+    """
+    Yield what ResourceClaims of the Pod's own mean for where it can run.
+
+    Source: https://github.com/kubernetes/kubernetes/blob/v1.37.2/pkg/scheduler/framework/plugins/dynamicresources/extendeddynamicresources.go
+    """
+    if not (question.pod.get("spec") or {}).get("resourceClaims"):
+        return
+    if not question.request.asks_for_devices:
+        yield "kube-scheduler allocates its ResourceClaims; `kubectl describe` of the Pod and of the claims says more"
+        return
+    asked = {request.vendor for container in question.request.containers for request in container.requests}
+    counts = ", ".join(rules.count_resource for rules in question.vendors if rules.key in asked)
+    yield (
+        f"it has a ResourceClaim beside {counts}: as long as a DeviceClass maps that name, kube-scheduler 1.36 and "
+        "1.37 let it run on no Node with a device plugin; `kubectl get deviceclasses -o "
+        "custom-columns=NAME:.metadata.name,MAPS:.spec.extendedResourceName` shows what is mapped"
+    )
 
 
 def _problem(rules: VendorRules, name: str, text: Any) -> str | None:

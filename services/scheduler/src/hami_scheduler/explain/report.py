@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 from hami_scheduler.explain import kube_filters
-from hami_scheduler.explain.hints import amount_hints, policy_hints
+from hami_scheduler.explain.hints import amount_hints, claim_hints, policy_hints
 from hami_scheduler.explain.kube_filters import (
     DEFAULT_SCHEDULER,
     JUDGED,
@@ -172,7 +172,11 @@ def explain(
     if not request.asks_for_devices and grant is None:
         text = f"{name} asks for no device; kube-scheduler alone places it"
         base = _base(request, "nothing-asked", text, question.bound_to or None)
-        return replace(base, notes=(*notes, *amount_hints(question)), kube_scheduler=last_words(question.pod))
+        return replace(
+            base,
+            notes=(*notes, *amount_hints(question), *claim_hints(question)),
+            kube_scheduler=last_words(question.pod),
+        )
     notes = (*notes, *policy_hints(question))
     if grant is not None:
         verdict, text = "bound", f"{name} is bound to node {grant.node}"
@@ -190,12 +194,13 @@ def explain(
         text = f"{name} is bound to node {question.bound_to}, and this scheduler has not seen that it holds a device"
         return replace(_base(request, "bound", text, question.bound_to), notes=notes)
     report = yield from _unbound(question, view, kube)
-    report = replace(report, notes=(*notes, *amount_hints(question), *report.notes))
+    notes = (*notes, *amount_hints(question), *claim_hints(question))
+    report = replace(report, notes=(*notes, *report.notes))
     barrier = _barrier(question, kube, was_asked=was_asked)
     if barrier is None:
         return report
     verdict, text = barrier
-    notes = (*notes, *amount_hints(question), f"apart from that: {report.summary}")
+    notes = (*notes, f"apart from that: {report.summary}")
     base = _base(request, verdict, text, None)
     return replace(
         base, notes=notes, kube_scheduler=report.kube_scheduler, judged=report.judged, not_judged=report.not_judged
