@@ -50,6 +50,8 @@ class Machine:
     environment: Mapping[str, str] = field(default_factory=dict)
     preload: Sequence[Path] = ()
     """Preloaded before `libvgpu.so`."""
+    driver: str = ""
+    """The version of a real driver."""
 
     def environ(self, limits: Mapping[str, str] | None) -> dict[str, str]:
         """Return the environment of a process in a container with these limits, or without the library if there are
@@ -148,9 +150,10 @@ def real(build: Path, folder: Path) -> Machine:
         pynvml.nvmlInit()
         device = pynvml.nvmlDeviceGetHandleByIndex(0)
         name, driver = pynvml.nvmlDeviceGetName(device), pynvml.nvmlSystemGetDriverVersion()
+        pynvml.nvmlShutdown()  # This process must not be what keeps the driver open.
     except pynvml.NVMLError as error:
         raise NoGpuError(f"no GPU with NVIDIA's driver: {error}") from error
     if re.search("fake", name, re.I):
         raise NoGpuError(f"the driver is the fake one: {name}")
     folder.mkdir(parents=True, exist_ok=True)
-    return Machine(f"{name}, driver {driver}", build, folder)
+    return Machine(f"{name}, driver {driver}", build, folder, driver=driver)

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 from containers import GPU_A, ROOT, Container
+from gpu.machine import Machine
 from gpu.page import AnswerRow, Row
 from gpu.questions import compute, memory
-from gpu.questions.host import DMEM, MISC, Host, NotTriedError, fake_host, first_version, major_version, real_host
+from gpu.questions.host import DMEM, MISC, Host, NotTriedError, fake_host, major_version, real_host
 from gpu.questions.question import HANGS, Question, Verdict, question
 from hardware.process import Process
 
@@ -28,11 +29,10 @@ BY_EACH = [pytest.param(each, kind, id=f"{each.name}, {kind}") for each in memor
 BY_ONE = [pytest.param(each, DMEM, id=each.name) for each in compute.QUESTIONS]
 
 
-@pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("asked", QUESTIONS, ids=lambda asked: asked.name)
-def test_driver_is_asked(rows: list[Row], asked: Question) -> None:
+def test_driver_is_asked(gpu: Machine, rows: list[Row], asked: Question) -> None:
     """Whatever it answers, the page says how that compares with the fake driver."""
-    host = real_host(major_version(first_version()))
+    host = real_host(major_version(gpu.driver))
     try:
         found = asked.answer(host)
     except NotTriedError as error:

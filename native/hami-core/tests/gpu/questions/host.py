@@ -14,7 +14,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-import pynvml as n
 from containers import Container
 from hardware.process import Process
 
@@ -85,6 +84,10 @@ class Host:
         with ExitStack() as self._restoring:
             yield
 
+    def at_the_end(self, undo: Callable[[], object]) -> None:
+        """Call *undo* when everything is put back, before what was changed earlier."""
+        self._restoring.callback(undo)
+
     # --- processes -------------------------------------------------------------------------------------------------
 
     def process(self, group: str = "", prefix: Sequence[str] = (), **variables: str) -> Process:
@@ -152,8 +155,12 @@ class Host:
         until(lambda: control.ask("server", "get", "s", "status") == "Ready")
 
     def exclusive(self) -> None:
-        """Let one process alone use the first device, until the end."""
+        """Let one process alone use the first device, until the end. Raises: NotTriedError if others compute on it."""
         root = self.root()
+        servers = ("nvidia-cuda-mps-server", "nvidia-cuda-mps")
+        strangers = [pid for pid, _ in self.ask(root, "listed('Compute')") if _name(pid) not in servers]
+        if strangers:
+            raise NotTriedError(f"process {strangers[0]} computes on the device")
         before = self.ask(root, "compute_mode()")
         refused = self.ask(root, f"set_compute_mode({_EXCLUSIVE})")
         if refused is not None:
@@ -167,6 +174,12 @@ class Host:
         if self.ask(started, "join()") != [0, 0]:
             raise NotTriedError(f"a client of the namespace {namespace} cannot start")
         return started
+
+
+def _name(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    return ""
 
 
 def until(is_so: Callable[[], bool]) -> None:
@@ -251,11 +264,6 @@ def _controller() -> str:
 def major_version(version: str) -> int:
     """Return the branch of a driver's version: 615 of `615.43.02`."""
     return int(version.partition(".")[0])
-
-
-def first_version() -> str:
-    """Return the version of this machine's driver. NVML must be open."""
-    return str(n.nvmlSystemGetDriverVersion())
 
 
 # --- the fake one ----------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from hardware.process import Process
 
 MIB: Final = 1 << 20
 LIMIT_MIB: Final = 2048
+NO_LIMIT: Final = 2**64 - 1
 LEAF: Final = "/pod/container"
 _MANY: Final = 200
 _SETTERS: Final = 4
@@ -21,9 +22,17 @@ def _limit(host: Host, root: Process, folder: Path, mib: int = LIMIT_MIB) -> Any
     return host.ask(root, f"set_limits({str(folder)!r}, 0, {mib * MIB})")
 
 
+def _group(host: Host, path: str = LEAF, *, runtime: str = "runc") -> Path:
+    """Make a cgroup whose limit is gone before it is removed: with misc, the next one could inherit it."""
+    folder = host.group(path, runtime=runtime)
+    host.at_the_end(lambda: host.root().ask(f"set_limits({str(folder)!r}, 0, {NO_LIMIT})"))
+    return folder
+
+
 def _limited(host: Host) -> tuple[Process, Path]:
     """Return a process with NVML open, and the folder of a cgroup that it has limited."""
-    root, folder = host.root(), host.group(LEAF)
+    root = host.root()
+    folder = _group(host)
     refused = _limit(host, root, folder)
     if refused is not None:
         raise NotTriedError(f"no limit can be set: NVML's error {refused['error']}")
@@ -62,7 +71,8 @@ def total_that_nvml_shows(host: Host) -> str:
 @question("refused")
 def limit_above_the_device(host: Host) -> str:
     """Can a limit be greater than the device's memory?"""
-    root, folder = host.root(), host.group(LEAF)
+    root = host.root()
+    folder = _group(host)
     total = host.ask(root, "n.nvmlDeviceGetMemoryInfo(gpu(0)).total")
     return "refused" if _limit(host, root, folder, total // MIB + 1024) is not None else "accepted"
 
@@ -92,7 +102,7 @@ def limit_in_a_cgroup_namespace(host: Host) -> str:
 @question("each one holds")
 def limits_that_are_set_at_once(host: Host) -> str:
     """Do all limits hold that several processes set at once below one cgroup?"""
-    folders = {host.group(f"/pod/c{number}"): LIMIT_MIB + number for number in range(_SETTERS)}
+    folders = {_group(host, f"/pod/c{number}"): LIMIT_MIB + number for number in range(_SETTERS)}
     setters = [host.root() for _ in folders]
     for setter, (folder, mib) in zip(setters, folders.items(), strict=True):
         setter.send(f"[set_limits({str(folder)!r}, 0, {mib * MIB}) for _ in range({_MANY})][-1]")
@@ -107,15 +117,17 @@ def limit_of_a_removed_cgroup(host: Host) -> str:
     """With misc, does a new cgroup inherit the limit of one that was removed?"""
     _only(host, MISC)
     root = host.root()
+    # A limit that another container may inherit later limits it to nothing less than the device.
+    whole_mib = host.ask(root, "n.nvmlDeviceGetMemoryInfo(gpu(0)).total") // MIB
     for number in range(_MANY):
         folder = host.groups.create(f"/pod/old{number}")
-        _limit(host, root, folder)
+        _limit(host, root, folder, whole_mib)
         host.groups.remove(f"/pod/old{number}")
         path = f"/pod/new{number}"
         folder = host.group(path)
         host.ask(host.process(path), "join()")
         found = host.ask(root, f"limits({str(folder)!r})")
-        if isinstance(found, list) and found[1] == LIMIT_MIB * MIB:
+        if isinstance(found, list) and found[1] == whole_mib * MIB:
             return "inherited"
     return "never in 200"
 
@@ -124,7 +136,8 @@ def limit_of_a_removed_cgroup(host: Host) -> str:
 def limit_of_a_container_of_crun(host: Host) -> str:
     """With dmem, when can a cgroup be limited that was made without the controller, as crun does?"""
     _only(host, DMEM)
-    root, folder = host.root(), host.group(LEAF, runtime="crun")
+    root = host.root()
+    folder = _group(host, runtime="crun")
     if _limit(host, root, folder) is None:
         return "at once"
     with (folder.parent / "cgroup.subtree_control").open("a") as enabled:
