@@ -14,6 +14,7 @@ from gpu.page import AnswerRow, Row
 from gpu.questions import compute, memory
 from gpu.questions.host import DMEM, MISC, Host, NotTriedError, fake_host, major_version, real_host
 from gpu.questions.question import HANGS, Question, Verdict, question
+from hardware.mps.node import needs_root
 from hardware.process import Process
 
 from testbed.driver.hardware import FIRST_DRIVER_WITH_LIMITS, FakeDriver
@@ -26,7 +27,11 @@ NOT_FOR_THE_FAKE_DRIVER = {
     ("profiler-in-a-namespace", DMEM): "libcupti.so.12 is not installed",
 }
 BY_EACH = [pytest.param(each, kind, id=f"{each.name}, {kind}") for each in memory.QUESTIONS for kind in (DMEM, MISC)]
-BY_ONE = [pytest.param(each, DMEM, id=each.name) for each in compute.QUESTIONS]
+OF_ROOT = (compute.stranger_beside_an_idle_server, compute.stranger_beside_clients, compute.clients_of_two_namespaces)
+"""They set the compute mode."""
+BY_ONE = [
+    pytest.param(each, DMEM, id=each.name, marks=(needs_root,) if each in OF_ROOT else ()) for each in compute.QUESTIONS
+]
 
 
 @pytest.mark.parametrize("asked", QUESTIONS, ids=lambda asked: asked.name)
@@ -76,6 +81,7 @@ def test_harder_driver_is_told(container: Container, host: Host) -> None:
     assert ("no", Verdict.HARDER) == (found, memory.context_counts_against_a_limit.verdict(found))
 
 
+@needs_root
 def test_kinder_driver_is_told(container: Container, host: Host) -> None:
     """Here nobody is let in to the device."""
     FakeDriver(container.folder / "hardware").set(GPU_A, compute_mode=2)
@@ -98,6 +104,7 @@ def test_program_that_hangs_is_an_answer(host: Host) -> None:
     assert (HANGS, Verdict.HARDER) == (found, sleeper.verdict(found))
 
 
+@needs_root
 @pytest.mark.parametrize("fails", [False, True])
 def test_everything_is_put_back(container: Container, host: Host, fails: bool) -> None:
     """Compute mode, cgroups, daemon and processes, also if the question fails."""

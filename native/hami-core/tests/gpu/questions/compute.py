@@ -6,7 +6,7 @@ import os
 import signal
 from typing import Any, Final
 
-from gpu.questions.host import Host, NotTriedError, until
+from gpu.questions.host import IN_NAMESPACES, Host, NotTriedError, until
 from gpu.questions.question import question
 from hardware.process import Process
 
@@ -14,8 +14,6 @@ from testbed.driver.mps import MpsControl
 
 PERCENT: Final = 25
 KERNEL_MS: Final = 200
-IN_NAMESPACES = ("unshare", "--user", "--map-root-user", "--mount")
-"""What makes a mount namespace; the user namespace makes it possible without root."""
 _UNLIMITED: Final = "no limit"
 _ENDED: Final = "fails"
 
@@ -111,7 +109,7 @@ def program_after_the_daemon_has_started_again(host: Host) -> str:
     whole, control = _whole(host), _limited(host, "n")
     folder, mounted = control.pipe / "s/n", control.folder / "mounted"
     mounted.mkdir()
-    container = host.process(prefix=IN_NAMESPACES, CUDA_MPS_PIPE_DIRECTORY=str(mounted))
+    container = host.process(prefix=(*IN_NAMESPACES, "--mount"), CUDA_MPS_PIPE_DIRECTORY=str(mounted))
     mount = f"__import__('subprocess').call(['mount', '--bind', {str(folder)!r}, {str(mounted)!r}])"
     if host.ask(container, mount) != 0:
         raise NotTriedError("a folder cannot be mounted")

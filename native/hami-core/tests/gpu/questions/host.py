@@ -26,6 +26,8 @@ NAMESPACED: Final = 615
 """The first driver with limits on the memory of a cgroup and with protocol 3 of MPS."""
 DMEM, MISC = "dmem", "misc"
 _EXCLUSIVE: Final = 3
+IN_NAMESPACES: Final = ("unshare", "--user", "--map-root-user")
+"""What makes other namespaces: the user namespace makes them possible without root."""
 
 
 class NotTriedError(Exception):

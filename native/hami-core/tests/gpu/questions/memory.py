@@ -5,7 +5,7 @@ Questions about the driver's limits on the memory of a cgroup.
 from pathlib import Path
 from typing import Any, Final
 
-from gpu.questions.host import DMEM, MISC, Host, NotTriedError
+from gpu.questions.host import DMEM, IN_NAMESPACES, MISC, Host, NotTriedError
 from gpu.questions.question import question
 from hardware.process import Process
 
@@ -93,7 +93,7 @@ def limit_after_the_last_close(host: Host) -> str:
 def limit_in_a_cgroup_namespace(host: Host) -> str:
     """Does Get find a cgroup by the host's path in a process that has a cgroup namespace?"""
     root, folder = _limited(host)
-    inside = host.process(prefix=("unshare", "--cgroup"))
+    inside = host.process(prefix=(*IN_NAMESPACES, "--cgroup"))
     host.ask(inside, "n.nvmlInit()")
     get = f"limits({str(folder)!r})"
     return "read" if host.ask(inside, get) == host.ask(root, get) else "not found"
