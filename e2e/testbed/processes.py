@@ -21,8 +21,11 @@ TERMINATE_SECONDS = 10.0
 EXECUTE_SECONDS = 10.0
 """The time limit for a process that was forked for a program to execute it."""
 POLL_SECONDS = 0.01
-_FLAGS, _ENVIRONMENT_END = 6, 48
-"""The places of a process's flags and of its environment's end in its `stat`, from its state on (proc(5))."""
+_FLAGS, _ENVIRONMENT = 6, slice(47, 49)
+"""
+The places of a process's flags and of its environment's two ends in its `stat`, from its state on (proc(5)). The ends
+are 0 until the program that is executed has an environment.
+"""
 _EXITING, _FORKED_ONLY = 0x04, 0x40
 """PF_EXITING and PF_FORKNOEXEC of linux/sched.h."""
 _ENDING_WITH_US = ("setpriv", "--pdeathsig", "TERM", "--")
@@ -107,12 +110,13 @@ def environment(pid: int) -> dict[str, str]:
     """
     deadline = time.monotonic() + EXECUTE_SECONDS
     while True:
-        is_forked_only = bool(_stat(pid)[_FLAGS] & _FORKED_ONLY)
+        before = _stat(pid)
         raw = Path(f"/proc/{pid}/environ").read_bytes()
-        now = _stat(pid)
-        if not raw and now[_FLAGS] & _EXITING:
+        after = _stat(pid)
+        if not raw and after[_FLAGS] & _EXITING:
             raise ProcessLookupError(f"process {pid} has ended")
-        if not is_forked_only and (raw or now[_ENVIRONMENT_END]):
+        is_of_one_program = before[_ENVIRONMENT] == after[_ENVIRONMENT] and after[_ENVIRONMENT.stop - 1]
+        if is_of_one_program and not before[_FLAGS] & _FORKED_ONLY:
             return dict(entry.split("=", 1) for entry in raw.decode(errors="replace").split("\0") if "=" in entry)
         if time.monotonic() > deadline:
             raise TimeoutError(f"process {pid} has executed no program within {EXECUTE_SECONDS:g} s")

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from hami_device_plugin.config.settings import parse_arguments
+from hamicommon.dra.grants import CLAIMS as FOLDER
 from hamicommon.dra.names import DEVICE_TYPE, DRIVER
 from hamicommon.wire import keys
 
@@ -148,6 +149,21 @@ def test_scheduler_counts_claims_with_no_other_rights() -> None:
     assert f"hami-scheduler everywhere: list, watch {claims}" in more
     assert f"nobody, ClusterRole hami-operator: get, list, watch {claims}" in more
     assert any("--dra" in each["args"] for each in pod_spec(scheduler)["containers"] if each["name"] == "scheduler")
+
+
+def test_monitor_sees_the_regions_and_records_of_claims() -> None:
+    """Where the device plugin keeps them; without claims it has no such mount."""
+    paths = {
+        enabled: {
+            each["mountPath"]
+            for each in pod_spec(one("DaemonSet", "hami-monitor", *given({"dra": {"enabled": enabled}}), **NEW))[
+                "containers"
+            ][0]["volumeMounts"]
+        }
+        for enabled in (True, False)
+    }
+
+    assert {f"/usr/local/vgpu/{FOLDER}"} == paths[True] - paths[False]
 
 
 def test_device_class_is_hamis_and_maps_no_resource() -> None:
