@@ -98,6 +98,15 @@ def test_claim_that_no_pod_uses_yet_counts() -> None:
         assert (4000, ()) == (device.granted_memory_mib, device.shares)
 
 
+def test_claim_is_in_no_quota_of_amounts() -> None:
+    """As the scheduler counts. Its Pod counts as one that holds a share."""
+    quota = {"metadata": {"namespace": "default"}, "spec": {"hard": {"limits.nvidia.com/gpumem": "5000"}}}
+
+    [namespace] = state_of(snapshot(a_user("p"), quotas=(quota,))).namespaces
+
+    assert (1, [0]) == (namespace.pods, [one.held for one in namespace.quotas])
+
+
 def test_health_of_a_device_is_that_of_its_faults() -> None:
     """The inventory says of every device that it is not healthy."""
     for faults, is_healthy in (("", True), ('{"GPU-a": {"xid": {}}}', False), ('{"GPU-b": {}}', True), ("[", True)):

@@ -1,7 +1,8 @@
 """
 What each namespace holds and may hold.
 
-A quota counts as the scheduler counts it: the most that the containers of a Pod take at one time, of one vendor.
+A quota counts as the scheduler counts it: the most that the containers of a Pod take at one time, of one vendor. What
+a ResourceClaim gives is in no quota of amounts.
 """
 
 from collections import Counter, defaultdict
@@ -30,7 +31,7 @@ def namespaces_of(
     for one in allocations:
         namespace, _ = name_of(one.pod)
         pods[namespace].update(share.pod for _, _, share in one.shares)
-        for uuid, key in {uuid: key for uuid, key, _ in one.shares}.items():
+        for uuid, key in {uuid: key for uuid, key, share in one.shares if not share.claim}.items():
             vendor, taken = vendors.get(key), one.amounts[uuid]
             if vendor is not None:
                 held[namespace, vendor.memory_resource_name] += taken.memory_mib

@@ -41,7 +41,7 @@ def used_by(pods: Iterable[MonitoredPod], grants: Iterable[ClaimGrant]) -> dict[
     by_name = {(grant.namespace, grant.name): grant for grant in grants}
     requests = requests_of(by_name.values())
     found = {}
-    for pod in pods:
+    for pod in pods if requests else ():
         for container, uses in pod.claims.items():
             for claim, request in used_requests(pod.namespace, uses, requests)[:1]:
                 key = ContainerKey(by_name[pod.namespace, claim].uid, request)
