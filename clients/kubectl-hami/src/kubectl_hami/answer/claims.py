@@ -72,15 +72,13 @@ def claim_allocations(
             amounts: dict[str, Amounts] = {}
             for part in parts:
                 amounts[part.device.id] = amounts.get(part.device.id, NOTHING).plus(part.taken)
-            used = users[claim.namespace, claim.name]
             shares = tuple(
                 (part.device.id, NVIDIA, _share(pod, container, claim, part))
-                for pod, container, request in used
+                for pod, container, request in users[claim.namespace, claim.name]
                 for part in parts
                 if part.request == request
             )
-            owner = {"metadata": {"namespace": claim.namespace, "name": used[0][0].name if used else ""}}
-            yield PodAllocation(owner, node, amounts, shares)
+            yield PodAllocation(claim.namespace, node, amounts, shares)
 
 
 _Use = tuple[Pod, Container, str]

@@ -29,7 +29,7 @@ def namespaces_of(
     pods: defaultdict[str, set[str]] = defaultdict(set)
     held = Counter[tuple[str, str]]()
     for one in allocations:
-        namespace, _ = name_of(one.pod)
+        namespace = one.namespace
         pods[namespace].update(share.pod for _, _, share in one.shares)
         for uuid, key in {uuid: key for uuid, key, share in one.shares if not share.claim}.items():
             vendor, taken = vendors.get(key), one.amounts[uuid]

@@ -25,8 +25,7 @@ _ALLOCATED: Final = re.compile(r"hami\.io/.+-allocated")
 class PodAllocation:
     """What one bound Pod was promised, or one ResourceClaim."""
 
-    pod: Object
-    """Of a claim, the first Pod that uses it; without a name if none does."""
+    namespace: str
     node: str
     amounts: Mapping[str, Amounts]
     """By device."""
@@ -46,7 +45,7 @@ def allocations(pods: Iterable[Object], problems: list[str]) -> Iterator[PodAllo
         except DecodeError as error:
             problems.append(f"Pod {pod}, {error}; the Pod counts nothing")
             continue
-        yield from (_allocation(item, pod, shares) for shares in granted if any(shares))
+        yield from (_allocation(pod, shares) for shares in granted if any(shares))
 
 
 def name_of(pod: Object) -> tuple[str, str]:
@@ -61,13 +60,13 @@ def is_ready(found: Object) -> bool:
     return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
 
 
-def _allocation(item: Object, pod: Pod, granted: PodShares) -> PodAllocation:
+def _allocation(pod: Pod, granted: PodShares) -> PodAllocation:
     shares = tuple(
         (uuid, vendor, share_of(pod, container, taken))
         for container, of_container in zip(pod.containers, granted, strict=True)
         for (uuid, vendor), taken in _sums(of_container)
     )
-    return PodAllocation(item, pod.node, pod.amounts(granted), shares)
+    return PodAllocation(pod.namespace, pod.node, pod.amounts(granted), shares)
 
 
 def _sums(of_container: ContainerShares) -> Iterator[tuple[tuple[str, str], Amounts]]:
