@@ -1,5 +1,5 @@
 """
-The API server's rules for a ResourceSlice, as far as a driver of whole or shared devices can break them.
+The API server's rules for a ResourceSlice, as far as a driver of whole, shared or partitioned devices can break them.
 
 Source: https://github.com/kubernetes/kubernetes/blob/v1.37.2/pkg/apis/resource/validation/validation.go
 """
@@ -12,6 +12,7 @@ from hamicommon.wire.quantity import parse_quantity
 
 DEVICES_MAX, DEVICES_WITH_TAINTS_MAX = 128, 64
 ENTRIES_MAX, TEXT_MAX, TAINTS_MAX = 32, 64, 16
+COUNTER_SETS_MAX, COUNTERS_MAX = 8, 32
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}")
 _DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")
@@ -41,9 +42,18 @@ def _spec_problems(spec: Mapping[str, Any]) -> Iterator[str]:
         yield f"spec.driver: {spec['driver']!r}"
     if pool["resourceSliceCount"] < 1 or pool["generation"] < 0:
         yield f"spec.pool: {pool}"
-    most = DEVICES_WITH_TAINTS_MAX if any(device.get("taints") for device in devices) else DEVICES_MAX
+    has_few = any(device.get("taints") or device.get("consumesCounters") for device in devices)
+    most = DEVICES_WITH_TAINTS_MAX if has_few else DEVICES_MAX
     if len(devices) > most:
         yield f"spec.devices: {len(devices)}, must have at most {most} items"
+    sets = spec.get("sharedCounters") or []
+    if devices and sets:
+        yield "spec: exactly one of `sharedCounters` and `devices` is required"
+    if len(sets) > COUNTER_SETS_MAX:
+        yield f"spec.sharedCounters: {len(sets)}, must have at most {COUNTER_SETS_MAX} items"
+    for found in sets:
+        if not _LABEL.fullmatch(found["name"]) or not 1 <= len(found["counters"]) <= COUNTERS_MAX:
+            yield f"spec.sharedCounters[{found['name']}]: is no DNS label, or has no or too many counters"
     names = [device["name"] for device in devices]
     if len(set(names)) < len(names):
         yield "spec.devices: duplicate name"

@@ -174,7 +174,7 @@ class ApiServer:
         found = problems(item, old)
         if found:
             return _status(422, "Invalid", "; ".join(found))
-        for device in item["spec"]["devices"]:
+        for device in item["spec"].get("devices", ()):
             for taint in device.get("taints", ()):
                 taint.setdefault("timeAdded", f"2026-01-01T00:00:{next(self._versions) % 60:02d}Z")
         self.slice_writes.append(copy.deepcopy(item))

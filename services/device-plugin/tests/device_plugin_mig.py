@@ -4,7 +4,8 @@ GPUs with MIG as the driver keeps them, in memory, and a Node around one `MigIns
 The model refuses what a driver refuses: a place that is taken, an instance that a process uses.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,12 +13,15 @@ from device_plugin_builders import RESOURCE, VENDOR
 
 from hami_device_plugin.adapters.nvml.mig import MigNvml
 from hami_device_plugin.decide.allocate.owner import Allocated
+from hami_device_plugin.decide.dra.instances import with_prepared
 from hami_device_plugin.decide.inventory import SharingPolicy
+from hami_device_plugin.decide.mig.claims import Claims
 from hami_device_plugin.decide.mig.geometry import Gpu, GpuProfile, Instance, MigMode, at
 from hami_device_plugin.decide.mig.journal import Journal, Owner
 from hami_device_plugin.metrics import Metrics
 from hami_device_plugin.serve.mig.instances import MigInstances, MigPolicy
 from hami_device_plugin.serve.mig.reports import MigReports
+from hamicommon.dra.grants import ClaimGrant
 from hamicommon.errors import HamiError
 from hamicommon.model import MigAllocation, MigPlacement, Share
 from hamicommon.pod.reading import Pod, read_pod
@@ -136,6 +140,11 @@ class MemoryStore:
     journal: Journal = ()
     tick: Callable[[], None] = lambda: None
 
+    @asynccontextmanager
+    async def held(self) -> AsyncIterator[None]:
+        """Do nothing: there is one plugin."""
+        yield
+
     def read(self) -> Journal:
         """Return it."""
         return self.journal
@@ -156,6 +165,10 @@ class ModelNode:
         self.items: dict[str, dict[str, Any]] = {}
         self.allocated: list[Allocated] = []
         self.asked: list[Owner] = []
+        self.records: dict[str, ClaimGrant] = {}
+        """Of prepared claims, by UID."""
+        self.claims: set[str] = set()
+        """UIDs of the claims that the API server has."""
         self.is_server_down = False
         self.announced: str | None = None
         self.lets_go = True
@@ -176,6 +189,7 @@ class ModelNode:
             self,
             MigReports(self.metrics, self._send),
             MigPolicy(RULES, VENDOR.allocated_key, SharingPolicy(1)),
+            self,
         )
 
     def kill_after(self, steps: int) -> None:
@@ -272,6 +286,15 @@ class ModelNode:
             for sample in samples
             if sample.name == "hami_device_plugin_mig_changes_total" and sample.value
         }
+
+    def added_to(self, claims: Claims) -> Claims:
+        """Return *claims* and what prepared claims have."""
+        return with_prepared(claims, self.records.values())
+
+    async def is_over(self, owner: Owner) -> bool:
+        """Return whether a claim is gone, and remember which was asked for."""
+        self.asked.append(owner)
+        return owner.uid not in self.claims
 
     def _send(self, reason: str, message: str, *, is_warning: bool = False, about: str = "") -> None:
         self.sent.append((reason, message))

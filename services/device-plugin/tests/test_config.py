@@ -349,7 +349,7 @@ def test_every_flag_is_taken_in_each_of_its_forms(name: str, is_bool: bool) -> N
 @pytest.mark.parametrize(
     ("flag", "message"),
     [
-        ("--mig-strategy=single", "--node-kind: dra offers no MIG instances; use operatingmode hami-core"),
+        ("--mig-strategy=single", "--mig-strategy: must be none with --node-kind=dra"),
         ("--compute-enforcement=mps", "--compute-enforcement: must be library with --node-kind=dra"),
     ],
     ids=["mig", "mps"],

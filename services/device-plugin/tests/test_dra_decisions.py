@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hami_device_plugin.decide.allocate.capacity import CapacityError
 from hami_device_plugin.decide.dra.grant import ClaimError, cdi_devices, claim_grant
 from hami_device_plugin.decide.dra.ledger import check_ledger, claimed
-from hami_device_plugin.decide.dra.offer import next_slice, offered_devices
+from hami_device_plugin.decide.dra.offer import PoolChange, next_slices, offered_devices
 from hami_device_plugin.decide.dra.users import check_users, sharing_by_claims
 from hami_device_plugin.decide.health.condition import Condition
 from hamicommon.dra.claims import decode_claim
@@ -138,24 +138,21 @@ def a_pod_without() -> Pod:
 def test_slice_is_written_only_if_it_differs() -> None:
     """The times of taints, which the API server fills in, make no difference."""
     offered = offered_devices([OTHER, DEVICE], DESCRIPTIONS, {"GPU-1": Condition()})
-    first = next_slice(NODE, offered, None, 4)
-    assert first is not None
+    [first] = next_slices(NODE, offered, [], 4).write
     present = first | {"metadata": first["metadata"] | {"name": "s", "resourceVersion": "9"}}
 
     assert ["hami-gpu-0", "hami-gpu-1"] == [device["name"] for device in first["spec"]["devices"]]
     assert 5 == first["spec"]["pool"]["generation"]
-    assert next_slice(NODE, offered, present, 5) is None
+    assert PoolChange() == next_slices(NODE, offered, [present], 5)
 
 
 def test_slice_with_a_changed_device_replaces_the_one_that_was_read() -> None:
     """With a higher generation, and only if nobody has changed it meanwhile."""
-    first = next_slice(NODE, offered_devices([DEVICE], DESCRIPTIONS, {}), None, 0)
-    assert first is not None
+    [first] = next_slices(NODE, offered_devices([DEVICE], DESCRIPTIONS, {}), [], 0).write
     present = first | {"metadata": first["metadata"] | {"name": "s", "resourceVersion": "9"}}
 
-    second = next_slice(NODE, offered_devices([OTHER], DESCRIPTIONS, {}), present, 1)
+    [second] = next_slices(NODE, offered_devices([OTHER], DESCRIPTIONS, {}), [present], 1).write
 
-    assert second is not None
     assert ("s", "9", 2) == (
         second["metadata"]["name"],
         second["metadata"]["resourceVersion"],

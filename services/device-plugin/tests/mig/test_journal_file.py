@@ -2,14 +2,13 @@
 The journal of MIG instances as a file.
 """
 
-import os
-import signal
-import subprocess
+import asyncio
 import sys
 from pathlib import Path
 
 import pytest
 
+from hami_device_plugin.adapters import mig_journal
 from hami_device_plugin.adapters.mig_journal import LOCK_NAME, NAME, JournalFile
 from hami_device_plugin.decide.mig.journal import Entry, JournalError, Owner, State
 from hamicommon.model import MigPlacement
@@ -56,18 +55,24 @@ def test_unreadable_journal_is_kept_aside(tmp_path: Path) -> None:
     assert b"{" == (tmp_path / NAME).with_suffix(".unreadable").read_bytes()
 
 
-def test_journal_that_another_process_holds_is_refused_until_that_is_killed(tmp_path: Path) -> None:
-    """Two plugins overlap while one replaces the other."""
+async def test_journal_that_another_process_holds_is_waited_for_until_that_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two plugins overlap while one replaces the other, and the younger one serves before the older one ends."""
+    monkeypatch.setattr(mig_journal, "HELD_SECONDS", 0.2)
+    journal = JournalFile(tmp_path)
     command = [sys.executable, "-c", HOLD, str(tmp_path / LOCK_NAME)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as other:
-        assert other.stdout is not None
-        other.stdout.readline()
-        with pytest.raises(JournalError, match="another device plugin holds the journal"):
-            JournalFile(tmp_path)
-        os.kill(other.pid, signal.SIGKILL)
-        other.wait()
+    other = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    assert other.stdout is not None
+    await other.stdout.readline()
+    with pytest.raises(JournalError, match="another device plugin holds the journal"):
+        async with journal.held():
+            pass
+    other.kill()
+    await other.wait()
 
-        JournalFile(tmp_path).close()
+    async with journal.held():
+        pass
 
 
 def test_journal_on_a_full_or_read_only_host_names_the_file(tmp_path: Path) -> None:

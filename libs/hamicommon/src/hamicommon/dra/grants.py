@@ -12,7 +12,7 @@ from typing import Any, Final
 import orjson
 
 from hamicommon.errors import HamiError
-from hamicommon.model import ContainerShares, Share
+from hamicommon.model import ContainerShares, MigAllocation, MigPlacement, Share
 from hamicommon.pod.amounts import Amounts
 from hamicommon.pod.claims import ClaimUse
 
@@ -44,7 +44,9 @@ class GrantedResult:
     """Empty if the device is not shared."""
     share: Share
     replicas: int
-    """How many of its device's shares it counts as."""
+    """How many of its device's shares it counts as; 0 for a MIG instance."""
+    instance: MigAllocation | None = None
+    """The MIG instance that it is, with its identity once it exists; None for a share."""
 
     @property
     def key(self) -> tuple[str, str, str, str]:
@@ -75,6 +77,16 @@ class ClaimGrant:
         """The requests that containers may name."""
         return tuple(dict.fromkeys(result.request for result in self.results))
 
+    @property
+    def has_instances(self) -> bool:
+        """Whether a result is a MIG instance."""
+        return any(result.instance is not None for result in self.results)
+
+    def instances(self, request: str) -> tuple[str, ...]:
+        """Return the UUIDs of the MIG instances of *request*; empty if it has shares."""
+        found = (result.instance for result in self.results if result.request == request)
+        return tuple(instance.mig_uuid for instance in found if instance is not None and instance.mig_uuid is not None)
+
     def shares(self, request: str) -> ContainerShares:
         """Return the shares of a container that uses *request*."""
         return tuple(result.share for result in self.results if result.request == request)
@@ -96,6 +108,7 @@ def encode_record(grant: ClaimGrant) -> bytes:
             "memoryMiB": result.share.memory_mib,
             "corePercent": result.share.core_percent,
             "replicas": result.replicas,
+            **({} if result.instance is None else {"instance": _instance(result.instance)}),
         }
         for result in grant.results
     ]
@@ -123,7 +136,28 @@ def decode_record(content: bytes) -> ClaimGrant:
 def _result(item: Any) -> GrantedResult:
     share = Share(str(item["uuid"]), "", int(item["memoryMiB"]), int(item["corePercent"]))
     names = (str(item["request"]), str(item["pool"]), str(item["device"]), str(item["shareID"]))
-    return GrantedResult(*names, share, int(item["replicas"]))
+    found = item.get("instance")
+    instance = None if found is None else _decoded_instance(share.uuid, found)
+    return GrantedResult(*names, share, int(item["replicas"]), instance)
+
+
+def _instance(instance: MigAllocation) -> dict[str, Any]:
+    return {
+        "profile": instance.profile,
+        "placement": {"start": instance.placement.start, "size": instance.placement.size},
+        "migUUID": instance.mig_uuid,
+        "gpuInstanceID": instance.gpu_instance_id,
+        "computeInstanceID": instance.compute_instance_id,
+    }
+
+
+def _decoded_instance(gpu_uuid: str, item: Any) -> MigAllocation:
+    placement = MigPlacement(int(item["placement"]["start"]), int(item["placement"]["size"]))
+    uuid, numbers = item["migUUID"], (item["gpuInstanceID"], item["computeInstanceID"])
+    gpu_instance_id, compute_instance_id = (None if number is None else int(number) for number in numbers)
+    mig_uuid = None if uuid is None else str(uuid)
+    profile = str(item["profile"])
+    return MigAllocation(0, 0, gpu_uuid, profile, placement, mig_uuid, gpu_instance_id, compute_instance_id)
 
 
 def requests_of(grants: Iterable[ClaimGrant]) -> Requests:

@@ -28,6 +28,7 @@ from hamicommon.dra.names import (
     DEVICE_TYPE,
     DRIVER,
     MEMORY,
+    PARTITION_TYPE,
     REPLICAS,
     TAINT_PREFIX,
     device_name,
@@ -129,12 +130,23 @@ def encode_slice(node: Mapping[str, Any], devices: Sequence[OfferedDevice], gene
     Raises:
         EncodeError: the Node has no UID, or there are more devices than one slice may have.
     """
+    if len(devices) > DEVICES_MAX:
+        name = (node.get("metadata") or {}).get("name")
+        raise EncodeError(f"Node {name}", f"has {len(devices)} devices, and a slice may have {DEVICES_MAX}")
+    return encode_part(node, {"devices": [encode_device(device) for device in devices]}, generation)
+
+
+def encode_part(node: Mapping[str, Any], part: Object, generation: int, slice_count: int = 1) -> Object:
+    """
+    Return the slice of *node* that contains *part*, its devices or counters; the pool has *slice_count* slices.
+
+    Raises:
+        EncodeError: the Node has no name or UID.
+    """
     metadata = node.get("metadata") or {}
     name, uid = metadata.get("name"), metadata.get("uid")
     if not name or not uid:
         raise EncodeError("Node", "has no name or UID yet, which its ResourceSlice names")
-    if len(devices) > DEVICES_MAX:
-        raise EncodeError(f"Node {name}", f"has {len(devices)} devices, and a slice may have {DEVICES_MAX}")
     return {
         "apiVersion": API_VERSION,
         "kind": "ResourceSlice",
@@ -147,8 +159,8 @@ def encode_slice(node: Mapping[str, Any], devices: Sequence[OfferedDevice], gene
         "spec": {
             "driver": DRIVER,
             "nodeName": name,
-            "pool": {"name": name, "generation": generation, "resourceSliceCount": 1},
-            "devices": [encode_device(device) for device in devices],
+            "pool": {"name": name, "generation": generation, "resourceSliceCount": slice_count},
+            **part,
         },
     }
 
@@ -255,6 +267,8 @@ def _slice(spec: Mapping[str, Any], name: str) -> Slice:
     for number, entry in enumerate(entries):
         place = f"spec.devices[{number}]"
         item = object_entry(entry, place)
+        if _said(object_field(item, "attributes", place, is_optional=True), "type") == PARTITION_TYPE:
+            continue  # A MIG instance takes no part of a device that is shared.
         device = text_field(item, "name", place)
         if device in devices:
             raise DecodeError(f"{place}.name", f"{quote(device)} is listed twice")

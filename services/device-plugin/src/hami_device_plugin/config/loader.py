@@ -154,7 +154,7 @@ class _Loader:
     def _check(self, device_config: DeviceConfig, node: NodeConfig) -> None:
         """Report settings that do not go together."""
         self._refuse_mps_sharing()
-        self._check_kind(node)
+        self._check_kind()
         most = most_replicas(1, self._given["replica_ids"])
         if not 1 <= node.nvidia.device_split_count <= most:
             self._problems.append(
@@ -164,14 +164,14 @@ class _Loader:
         if not node.nvidia.resource_count_name and device_config != DeviceConfig():
             self._problems.append("nvidia.resourceCountName: is empty, so there is nothing to register")
 
-    def _check_kind(self, node: NodeConfig) -> None:
+    def _check_kind(self) -> None:
         """Report what a Node of kind `dra` does not offer."""
         if self._given["node_kind"] != DRA:
             return
-        if node.operating_mode == MIG or self._given["mig_strategy"] != static.NONE:
+        if self._given["mig_strategy"] != static.NONE:
             self._problems.append(
-                "--node-kind: dra offers no MIG instances; use operatingmode hami-core and --mig-strategy=none, or "
-                "--node-kind=plugin"
+                "--mig-strategy: must be none with --node-kind=dra, which offers no instances that an administrator "
+                "made; use operatingmode mig, by which claims make them, or --node-kind=plugin"
             )
         if self._given["compute_enforcement"] != BY_LIBRARY:
             self._problems.append(

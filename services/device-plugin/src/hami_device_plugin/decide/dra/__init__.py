@@ -2,6 +2,6 @@
 What is decided on a Node whose devices are served by dynamic resource allocation: grants by claims, and their ledger.
 
 `grant` makes a grant of a claim's allocation, `users` checks the containers that use it, `ledger` refuses what the
-devices do not have, and `record` is how grants are remembered on disk. `offer` makes the Node's ResourceSlice.
-May import `allocate` and `health`.
+devices do not have. `instances` says what grants have of GPUs with MIG. `offer` makes the Node's ResourceSlices.
+May import `allocate`, `health` and `mig`.
 """

@@ -12,6 +12,7 @@ from hami_device_plugin.decide.allocate.cdi import spec as cdi
 from hamicommon.dra.claims import Claim, Result
 from hamicommon.dra.grants import ClaimGrant, GrantedResult
 from hamicommon.dra.names import DRIVER, base_request
+from hamicommon.dra.partitions import Partition
 from hamicommon.errors import HamiError
 from hamicommon.model import Device
 
@@ -20,7 +21,7 @@ class ClaimError(HamiError):
     """A claim cannot be prepared on this Node."""
 
 
-def claim_grant(claim: Claim, node: str, offered: Mapping[str, Device]) -> ClaimGrant:
+def claim_grant(claim: Claim, node: str, offered: Mapping[str, Device | Partition]) -> ClaimGrant:
     """
     Return what *claim* grants on *node*, which has *offered* its devices by these names.
 
@@ -41,7 +42,7 @@ def claim_grant(claim: Claim, node: str, offered: Mapping[str, Device]) -> Claim
     return ClaimGrant(claim.namespace, claim.name, claim.uid, results)
 
 
-def _granted(shown: str, result: Result, node: str, offered: Mapping[str, Device]) -> GrantedResult:
+def _granted(shown: str, result: Result, node: str, offered: Mapping[str, Device | Partition]) -> GrantedResult:
     place = f"{shown}, request {result.request}"
     if result.is_admin:
         raise ClaimError(f"{place}: adminAccess is not served: a container sees a device only with a share of it")
@@ -50,8 +51,10 @@ def _granted(shown: str, result: Result, node: str, offered: Mapping[str, Device
     device = offered.get(result.device)
     if device is None:
         raise ClaimError(f"{place}: device {result.device!r} is not one of Node {node}: {', '.join(sorted(offered))}")
-    taken = result.of(device)
     request = base_request(result.request)
+    if isinstance(device, Partition):
+        return GrantedResult(request, result.pool, result.device, result.share_id, device.share, 0, device.allocation)
+    taken = result.of(device)
     return GrantedResult(request, result.pool, result.device, result.share_id, result.share(device), taken.replicas)
 
 

@@ -8,9 +8,12 @@ Neighbours: `allocate.capacity` does the same for Pods with HAMi's annotation, w
 from collections.abc import Iterable, Mapping
 
 from hami_device_plugin.decide.allocate.capacity import CapacityError
+from hami_device_plugin.decide.mig.geometry import overlap, shown
 from hamicommon.dra.grants import ClaimGrant
-from hamicommon.model import Device
+from hamicommon.model import Device, MigAllocation
 from hamicommon.pod.amounts import NOTHING, Amounts
+
+_ADVICE = "It was allocated more than there is: delete its Pod, so that it is allocated again"
 
 
 def check_ledger(
@@ -26,6 +29,7 @@ def check_ledger(
         CapacityError: one does not; the message names it, the claim and who was first.
     """
     before = [other for other in others if other.uid != grant.uid]
+    _check_places(grant, before)
     for uuid, wanted in claimed(grant).items():
         holders = [(str(other), claimed(other)[uuid]) for other in before if uuid in claimed(other)]
         if uuid in of_pods:
@@ -36,18 +40,34 @@ def check_ledger(
         problem = _problem(devices.get(uuid), wanted, taken)
         if problem is not None:
             names = ", ".join(name for name, _ in holders) or "nobody"
-            raise CapacityError(
-                f"{grant} is not prepared: device {uuid} {problem}, by {names}. It was allocated more than there is: "
-                "delete its Pod, so that it is allocated again"
-            )
+            raise CapacityError(f"{grant} is not prepared: device {uuid} {problem}, by {names}. {_ADVICE}")
 
 
 def claimed(grant: ClaimGrant) -> Mapping[str, Amounts]:
-    """Return what *grant* takes of each device, by UUID."""
+    """Return what the shares of *grant* take of each device, by UUID. A MIG instance is none."""
     found: dict[str, Amounts] = {}
     for result in grant.results:
+        if result.instance is not None:
+            continue
         found[result.share.uuid] = found.get(result.share.uuid, NOTHING).plus(result.amounts)
     return found
+
+
+def _check_places(grant: ClaimGrant, others: Iterable[ClaimGrant]) -> None:
+    """Check that no MIG instance of *grant* shares a memory slice with one of *others*. Raises: CapacityError."""
+    taken = [(other, place) for other in others for place in _instances(other)]
+    for mine in _instances(grant):
+        for other, place in taken:
+            if mine.gpu_uuid == place.gpu_uuid and overlap(mine.placement, place.placement):
+                raise CapacityError(
+                    f"{grant} is not prepared: MIG instance {mine.profile} at {shown(mine.placement)} of GPU "
+                    f"{mine.gpu_uuid} is in the place of {place.profile} at {shown(place.placement)}, by {other}. "
+                    f"{_ADVICE}"
+                )
+
+
+def _instances(grant: ClaimGrant) -> list[MigAllocation]:
+    return [result.instance for result in grant.results if result.instance is not None]
 
 
 def _problem(device: Device | None, wanted: Amounts, taken: Amounts) -> str | None:

@@ -14,8 +14,8 @@ from hamicommon.pod.reading import Pod
 
 
 def sharing_by_claims(pods: Iterable[Pod], grants: Iterable[ClaimGrant]) -> Iterator[Sharing]:
-    """Yield each container of *pods* that uses one of *grants*, with its shares."""
-    granted = {(grant.namespace, grant.name): grant for grant in grants}
+    """Yield each container of *pods* that uses one of *grants*, with its shares. A MIG instance is none."""
+    granted = {(grant.namespace, grant.name): grant for grant in grants if not grant.has_instances}
     requests = requests_of(granted.values())
     for pod in pods:
         for container in pod.containers:

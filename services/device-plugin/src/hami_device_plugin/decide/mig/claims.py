@@ -24,7 +24,7 @@ from hamicommon.wire.pod_devices import decode_pod_devices
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One instance promised to a Pod."""
+    """One instance promised to a Pod, or to a prepared ResourceClaim."""
 
     owner: Owner
     allocation: MigAllocation
@@ -32,17 +32,17 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """What the Pods of one Node were promised, those that have not ended."""
+    """What the Pods of one Node that have not ended were promised, and its prepared ResourceClaims."""
 
     promised: tuple[Claim, ...] = ()
-    pod_uids: frozenset[str] = frozenset()
-    """UIDs of every Pod that has not ended, with or without instances."""
+    owner_uids: frozenset[str] = frozenset()
+    """UIDs of every Pod that has not ended and every prepared ResourceClaim, with or without instances."""
     granted_uids: frozenset[str] = frozenset()
-    """UIDs of those with shares."""
+    """UIDs of the Pods with shares."""
     users: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """Names of the Pods with shares of a GPU, by its UUID."""
+    """Names of the Pods and ResourceClaims with shares of a GPU, by its UUID."""
     unclear: Mapping[str, str] = field(default_factory=dict)
-    """Why it is unknown which instances of a GPU its Pods use, by its UUID."""
+    """Why it is unknown which instances of a GPU are used, by its UUID."""
 
 
 def owner_of(pod: Pod) -> Owner:
@@ -129,14 +129,7 @@ def _bare(allocation: MigAllocation) -> MigAllocation:
 
 def _with_identity(allocation: MigAllocation, realized: Mapping[tuple[int, int], Entry]) -> MigAllocation:
     entry = realized.get((allocation.container_index, allocation.device_index))
-    if entry is None:
-        return allocation
-    return replace(
-        allocation,
-        mig_uuid=entry.mig_uuid,
-        gpu_instance_id=entry.gpu_instance_id,
-        compute_instance_id=entry.compute_instance_id,
-    )
+    return allocation if entry is None else entry.named(allocation)
 
 
 def _allocations(pod: Pod) -> tuple[tuple[MigAllocation, ...], str]:

@@ -1,5 +1,5 @@
 """
-The journal: which MIG instances this plugin creates, has and destroys, and for which Pod.
+The journal: which MIG instances this plugin creates, has and destroys, and for which Pod or ResourceClaim.
 
 It is written before the driver is asked, so a process that ends at any instruction leaves the intention. Instances do
 not survive a reboot, so a journal names its boot, and one of an earlier boot says nothing.
@@ -7,14 +7,16 @@ Neighbours: `mig_journal` keeps the file, `repair` compares it with the driver.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
 from hamicommon.errors import HamiError
-from hamicommon.model import MigPlacement
+from hamicommon.model import MigAllocation, MigPlacement
 
 VERSION = 1
+_POD, _CLAIM = "pod", "claim"
+"""The fields of an owner. A plugin that knows no claims cannot read such a journal, and leaves its instances alone."""
 
 
 class JournalError(HamiError):
@@ -25,7 +27,7 @@ class State(Enum):
     """How far one instance is."""
 
     CREATING = "creating"
-    """The driver is asked to create it; no Pod and no CDI spec names it."""
+    """The driver is asked to create it; no owner and no CDI spec names it."""
     LIVE = "live"
     DESTROYING = "destroying"
     """The driver is asked to destroy it."""
@@ -33,15 +35,17 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The Pod that an instance belongs to."""
+    """The Pod or the ResourceClaim that an instance belongs to."""
 
     uid: str
     namespace: str
     name: str
+    is_claim: bool = False
+    """Whether it is a ResourceClaim."""
 
     def __str__(self) -> str:
         """Return the name that messages use."""
-        return f"{self.namespace}/{self.name}"
+        return f"{'ResourceClaim' if self.is_claim else 'Pod'} {self.namespace}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,15 @@ class Entry:
     def key(self) -> tuple[str, int, int]:
         """What no two entries share: GPU and placement."""
         return self.gpu_uuid, self.placement.start, self.placement.size
+
+    def named(self, allocation: MigAllocation) -> MigAllocation:
+        """Return *allocation*, which this instance realizes, with its identity."""
+        return replace(
+            allocation,
+            mig_uuid=self.mig_uuid,
+            gpu_instance_id=self.gpu_instance_id,
+            compute_instance_id=self.compute_instance_id,
+        )
 
 
 Journal = tuple[Entry, ...]
@@ -106,7 +119,11 @@ def _written(entry: Entry) -> dict[str, Any]:
         "gpuUUID": entry.gpu_uuid,
         "profile": entry.profile,
         "placement": {"start": entry.placement.start, "size": entry.placement.size},
-        "pod": {"uid": entry.owner.uid, "namespace": entry.owner.namespace, "name": entry.owner.name},
+        _CLAIM if entry.owner.is_claim else _POD: {
+            "uid": entry.owner.uid,
+            "namespace": entry.owner.namespace,
+            "name": entry.owner.name,
+        },
         "state": entry.state.value,
         "before": list(entry.before),
         "gpuInstanceID": entry.gpu_instance_id,
@@ -116,12 +133,13 @@ def _written(entry: Entry) -> dict[str, Any]:
 
 
 def _read(row: Mapping[str, Any]) -> Entry:
-    placement, pod = row["placement"], row["pod"]
+    placement, is_claim = row["placement"], _CLAIM in row
+    owner = row[_CLAIM if is_claim else _POD]
     return Entry(
         gpu_uuid=str(row["gpuUUID"]),
         profile=str(row["profile"]),
         placement=MigPlacement(int(placement["start"]), int(placement["size"])),
-        owner=Owner(str(pod["uid"]), str(pod["namespace"]), str(pod["name"])),
+        owner=Owner(str(owner["uid"]), str(owner["namespace"]), str(owner["name"]), is_claim),
         state=State(row["state"]),
         before=tuple(int(number) for number in row["before"]),
         gpu_instance_id=_optional(row["gpuInstanceID"]),

@@ -25,6 +25,13 @@ class Offer:
     profiles: tuple[MigProfile, ...]
     instances_max: int
     """Most instances of one profile that fit at a time."""
+    multiprocessors: tuple[int, ...] = ()
+    """Of each profile."""
+
+    @property
+    def counted_profiles(self) -> tuple[tuple[MigProfile, int], ...]:
+        """Each profile with its multiprocessors."""
+        return tuple(zip(self.profiles, self.multiprocessors, strict=True))
 
 
 def rule_for(model: str, rules: Sequence[MigProfileRule]) -> MigProfileRule | None:
@@ -45,7 +52,7 @@ def offer(gpu: Gpu, rules: Sequence[MigProfileRule], blocked: Collection[MigPlac
     """
     rule = rule_for(gpu.name, rules)
     whole = max((profile.multiprocessors for profile in gpu.profiles), default=0)
-    profiles, most = [], 0
+    profiles, multiprocessors, most = [], [], 0
     for name in rule.profiles if rule else ():
         found = profile_named(gpu, name)
         if found is None or not whole:
@@ -53,8 +60,9 @@ def offer(gpu: Gpu, rules: Sequence[MigProfileRule], blocked: Collection[MigPlac
         free = tuple(place for place in found.placements if not any(overlap(place, other) for other in blocked))
         core_percent = -(-100 * found.multiprocessors // whole)
         profiles.append(MigProfile(name, found.memory_mib, core_percent, found.slices, free))
+        multiprocessors.append(found.multiprocessors)
         most = max(most, found.instances_max)
-    return Offer(tuple(profiles), most)
+    return Offer(tuple(profiles), most, tuple(multiprocessors))
 
 
 def with_offers(devices: Sequence[Device], offers: Mapping[str, Offer]) -> tuple[Device, ...]:

@@ -1,8 +1,9 @@
 """
-Decide how a promised instance comes to be: use the one that exists, create it, or first destroy another of the Pod.
+Decide how a promised instance comes to be: use the one that exists, create it, or first destroy another of its owner.
 
-Runs after `repair`, so the journal has only live instances, of Pods that have not ended.
-Must never use or destroy an instance of another Pod.
+Runs after `repair`, so the journal has only instances whose owners have not ended, or that cannot be destroyed
+yet.
+Must never use or destroy an instance of another owner.
 Neighbours: `claims` has the promise, `serve.mig` acts.
 """
 
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 
 from hami_device_plugin.decide.mig.claims import Claim
 from hami_device_plugin.decide.mig.geometry import Gpu, GpuProfile, MigMode, at, overlap, profile_named, shown
-from hami_device_plugin.decide.mig.journal import Entry, Journal
+from hami_device_plugin.decide.mig.journal import Entry, Journal, State
 from hami_device_plugin.decide.mig.repair import described, foreign_instances
 from hamicommon.errors import HamiError
 
@@ -32,7 +33,7 @@ class Realization:
     create: GpuProfile | None = None
     """It has to be created, after *destroy*."""
     destroy: tuple[Entry, ...] = ()
-    """Instances of the Pod's other containers in the same place, whose run is over."""
+    """Instances of the same owner in the same place that are not used any more."""
 
 
 def realize(claim: Claim, journal: Journal, gpu: Gpu | None) -> Realization:
@@ -45,7 +46,7 @@ def realize(claim: Claim, journal: Journal, gpu: Gpu | None) -> Realization:
         PlacementError: it cannot be created there now.
     """
     wanted = claim.allocation
-    what = f"MIG instance {wanted.profile} at {shown(wanted.placement)} for Pod {claim.owner}"
+    what = f"MIG instance {wanted.profile} at {shown(wanted.placement)} for {claim.owner}"
     if gpu is None:
         raise PlacementError(f"{what}: the driver does not show GPU {wanted.gpu_uuid}")
     profile = _profile(claim, gpu, what)
@@ -87,6 +88,6 @@ def _profile(claim: Claim, gpu: Gpu, what: str) -> GpuProfile:
 
 
 def _is_same(entry: Entry, claim: Claim, gpu: Gpu) -> bool:
-    return entry.placement == claim.allocation.placement and profile_named(gpu, entry.profile) == profile_named(
-        gpu, claim.allocation.profile
-    )
+    wanted = claim.allocation
+    is_there = entry.state is State.LIVE and entry.placement == wanted.placement
+    return is_there and profile_named(gpu, entry.profile) == profile_named(gpu, wanted.profile)

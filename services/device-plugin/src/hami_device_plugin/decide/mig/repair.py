@@ -1,8 +1,8 @@
 """
-Decide what to repair: compare the journal, the driver's instances and the Pods.
+Decide what to repair: compare the journal, the driver's instances, the Pods and the prepared ResourceClaims.
 
 After a kill at any instruction the journal says what was going on. What was half created is destroyed: nothing names
-it yet. What was half destroyed is destroyed. A live instance is destroyed once its Pod has ended. An instance that a
+it yet. What was half destroyed is destroyed. A live instance is destroyed once its owner has ended. An instance that a
 Pod names but the journal does not is adopted if all of its identity is right: HAMi's plugin created it.
 Must never destroy an instance that is not exactly the journal's, that a process uses, or that a living Pod names.
 Neighbours: `serve.mig` carries the plan out, and asks the API server again before it destroys a Pod's instance.
@@ -84,10 +84,26 @@ def blocked_placements(gpu: Gpu, journal: Journal, claims: Claims) -> tuple[MigP
     )
 
 
+def occupied_placements(gpu: Gpu, journal: Journal, claims: Claims) -> tuple[MigPlacement, ...]:
+    """Return the placements of *gpu* where something stands, or is promised, that is of no prepared ResourceClaim."""
+    claimed = {
+        entry.placement
+        for entry in journal
+        if entry.gpu_uuid == gpu.uuid and entry.owner.is_claim and entry.owner.uid in claims.owner_uids
+    }
+    standing = {found.placement for found in gpu.instances} - claimed
+    of_pods = {
+        claim.allocation.placement
+        for claim in claims.promised
+        if claim.allocation.gpu_uuid == gpu.uuid and not claim.owner.is_claim
+    }
+    return tuple(sorted(standing | of_pods, key=lambda place: (place.start, place.size)))
+
+
 def described(entry: Entry) -> str:
     """Return *entry* as messages name it."""
     name = entry.mig_uuid or "an unfinished instance"
-    return f"{name} ({entry.profile} at {shown(entry.placement)} of GPU {entry.gpu_uuid}, Pod {entry.owner})"
+    return f"{name} ({entry.profile} at {shown(entry.placement)} of GPU {entry.gpu_uuid}, {entry.owner})"
 
 
 def identified(entry: Entry, found: Instance) -> Entry:
@@ -136,7 +152,7 @@ def _reason_to_destroy(entry: Entry, claims: Claims) -> str | None:
         return "its creation was not finished"
     if entry.state is State.DESTROYING:
         return "its destruction was not finished"
-    return None if entry.owner.uid in claims.pod_uids else f"Pod {entry.owner} has ended"
+    return None if entry.owner.uid in claims.owner_uids else f"{entry.owner} has ended"
 
 
 def _obstacle(found: Instance, entry: Entry, claims: Claims, allocated: Collection[str] | None) -> str | None:
@@ -154,7 +170,7 @@ def _obstacle(found: Instance, entry: Entry, claims: Claims, allocated: Collecti
     for claim in claims.promised:
         is_named = found.mig_uuid is not None and claim.allocation.mig_uuid == found.mig_uuid
         if is_named and claim.owner.uid != entry.owner.uid:
-            return f"Pod {claim.owner} names it, too"
+            return f"{claim.owner} names it, too"
     return claims.unclear.get(entry.gpu_uuid)
 
 
@@ -182,9 +198,9 @@ def _adoptions(journal: Journal, gpus: Mapping[str, Gpu], claims: Claims) -> tup
 
 
 def _adoption(by: Sequence[Claim], gpu: Gpu, live: Instance, journal: Iterable[Entry]) -> tuple[Entry | None, str]:
-    pods = sorted({str(claim.owner) for claim in by})
-    if len(pods) > 1:
-        return None, f"Pods {', '.join(pods)} name it"
+    owners = sorted({str(claim.owner) for claim in by})
+    if len(owners) > 1:
+        return None, f"{', '.join(owners)} name it"
     claim = by[0]
     entry = Entry(
         gpu_uuid=gpu.uuid,
@@ -198,7 +214,7 @@ def _adoption(by: Sequence[Claim], gpu: Gpu, live: Instance, journal: Iterable[E
     )
     if not is_instance_of(entry, live, gpu):
         return None, (
-            f"Pod {claim.owner} was promised {entry.profile} at {shown(entry.placement)} as GPU instance "
+            f"{claim.owner} was promised {entry.profile} at {shown(entry.placement)} as GPU instance "
             f"{entry.gpu_instance_id}, it is GPU instance {live.id} at {shown(live.placement)}"
         )
     beside = (found for found in journal if found.gpu_uuid == gpu.uuid)

@@ -55,7 +55,7 @@ def preparation(
 
 def other_devices(entries: Iterable[Allocated], claims: Claims) -> frozenset[str]:
     """Return the device IDs in the kubelet's checkpoint *entries* that living Pods have without HAMi's shares."""
-    others = claims.pod_uids - claims.granted_uids
+    others = claims.owner_uids - claims.granted_uids
     return frozenset(device for entry in entries if entry.pod_uid in others for device in entry.replicas)
 
 

@@ -21,13 +21,16 @@ from hami_device_plugin.adapters.regions import forget_requests
 from hami_device_plugin.decide.allocate.allocation import Container
 from hami_device_plugin.decide.allocate.capacity import CapacityError, pod_use
 from hami_device_plugin.decide.dra.grant import ClaimError, cdi_devices, claim_grant
+from hami_device_plugin.decide.dra.instances import claim_owner, promised_instances, with_identities
 from hami_device_plugin.decide.dra.ledger import check_ledger
 from hami_device_plugin.decide.dra.users import check_users
 from hami_device_plugin.serve.allocate.last_line import EVENT
 from hami_device_plugin.serve.allocate.preparation import NOTICE_SECONDS, Prepared, Preparer, Recipient
 from hami_device_plugin.serve.context import Context
+from hami_device_plugin.serve.mig.instances import MigInstances
 from hamicommon.dra.claims import Claim, decode_claim
 from hamicommon.dra.grants import CLAIMS, ClaimGrant, Requests, requests_of
+from hamicommon.dra.partitions import Partition
 from hamicommon.errors import HamiError
 from hamicommon.model import Device
 from hamicommon.pod.amounts import NOTHING, Amounts
@@ -46,12 +49,13 @@ class Claims:
         context: Context,
         records: ClaimRecords,
         preparer: Callable[[], Preparer],
-        offered: Callable[[], Mapping[str, Device]],
+        offered: Callable[[], Mapping[str, Device | Partition]],
+        mig: MigInstances | None = None,
     ) -> None:
         """
         Prepare by what *preparer* returns at each call, and remember it in *records*.
 
-        *offered* returns the devices by their names in the slice.
+        *offered* returns the devices by their names in the slice; *mig* has the instances of a Node in mode `mig`.
         """
         self._context = context
         self._view = context.view
@@ -59,6 +63,7 @@ class Claims:
         self._records = records
         self._preparer = preparer
         self._offered = offered
+        self._mig = mig
         self._one_at_a_time = asyncio.Lock()
         """Held while a claim is written or removed."""
 
@@ -115,6 +120,8 @@ class Claims:
         shown = f"ResourceClaim {name.namespace}/{name.name}"
         try:
             async with self._one_at_a_time:
+                if self._mig is not None:
+                    await self._mig.release(name.uid)
                 await asyncio.to_thread(self._remove, shown, name.uid)
         except HamiError as error:
             self._count("unprepare", "error")
@@ -157,6 +164,8 @@ class Claims:
         pods = await self._pods(claim)
         check_users(pods, claim.name, requests)
         try:
+            if self._mig is not None and grant.has_instances:
+                grant = await self._realized(self._mig, grant)
             prepared = [await self._decided(grant, request, pods) for request in grant.requests]
             async with self._one_at_a_time:
                 changed = await asyncio.to_thread(self._write, grant, prepared)
@@ -168,6 +177,18 @@ class Claims:
         if changed:
             await asyncio.sleep(NOTICE_SECONDS)
         return grant
+
+    async def _realized(self, mig: MigInstances, grant: ClaimGrant) -> ClaimGrant:
+        """
+        Record *grant*, create its MIG instances, and return it with their identity.
+
+        Raises:
+            HamiError: it is more than there is, or an instance cannot be created.
+        """
+        async with self._one_at_a_time:
+            await asyncio.to_thread(self._record, grant)
+            entries = await mig.realized_claim(claim_owner(grant), promised_instances(grant))
+        return with_identities(grant, entries)
 
     async def _pods(self, claim: Claim) -> Sequence[Pod]:
         """
@@ -196,23 +217,34 @@ class Claims:
             has_host_users=all(pod.has_host_users for pod in pods),
         )
         try:
-            return await self._preparer().decide(recipient, grant.shares(request))
+            return await self._preparer().decide(recipient, grant.shares(request), grant.instances(request))
         except HamiError as error:
             raise ClaimError(f"{recipient.shown}: {error}") from error
 
     def _write(self, grant: ClaimGrant, prepared: Sequence[Prepared]) -> bool:
         """Record *grant*, and write what it needs, its specs last; return whether a spec changed."""
-        preparer, devices = self._preparer(), {device.id: device for device in self._offered().values()}
+        preparer = self._preparer()
         with host_files_of(f"{grant} cannot be prepared"), self._records.held():
-            known = self._records.read()
-            before = known.get(grant.uid)
-            if before is not None and not before.is_same(grant):
-                self._take_away(grant.uid)
-            if before is None or not before.is_same(grant):
-                check_ledger(grant, known.values(), self._of_pods(), devices)
-                self._records.write(grant)
+            self._keep_record(grant)
             changes = [preparer.write(each) for each in prepared]
         return any(changes)
+
+    def _record(self, grant: ClaimGrant) -> None:
+        with host_files_of(f"{grant} cannot be prepared"), self._records.held():
+            self._keep_record(grant)
+
+    def _keep_record(self, grant: ClaimGrant) -> None:
+        """Record *grant*, if the ledger allows it and it is not recorded yet."""
+        known = self._records.read()
+        before = known.get(grant.uid)
+        if before == grant:
+            return
+        if before is None or not before.is_same(grant):
+            if before is not None:
+                self._take_away(grant.uid)
+            devices = {one.id: one for one in self._offered().values() if isinstance(one, Device)}
+            check_ledger(grant, known.values(), self._of_pods(), devices)
+        self._records.write(grant)
 
     def _remove(self, shown: str, uid: str) -> None:
         with host_files_of(f"{shown} cannot be unprepared"), self._records.held():

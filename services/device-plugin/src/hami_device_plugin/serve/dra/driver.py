@@ -15,7 +15,7 @@ from hami_device_plugin.adapters.dra import DeviceState, DraServer, Folders
 from hami_device_plugin.adapters.nvml.descriptions import describe
 from hami_device_plugin.config.settings import Config
 from hami_device_plugin.decide.allocate.pods import Sharing
-from hami_device_plugin.decide.dra.offer import offered_devices
+from hami_device_plugin.decide.dra.offer import offered_devices, offered_partitions
 from hami_device_plugin.decide.dra.users import sharing_by_claims
 from hami_device_plugin.serve.allocate.preparation import Preparer
 from hami_device_plugin.serve.context import Context
@@ -23,7 +23,8 @@ from hami_device_plugin.serve.dra.claims import Claims
 from hami_device_plugin.serve.dra.slices import Slices
 from hami_device_plugin.serve.probe.devices import NodeDevices
 from hamicommon.dra.grants import CLAIMS, RECORDS
-from hamicommon.dra.slices import Description, OfferedDevice
+from hamicommon.dra.partitions import Offered, Partition
+from hamicommon.dra.slices import Description
 from hamicommon.model import Device
 from hamicommon.pod.reading import Pod
 
@@ -48,7 +49,7 @@ class DraDriver:
         self._descriptions: Mapping[str, Description] = {}
         folders, pod_uid = Folders(Path(context.config.kubelet_root)), context.config.pod_uid
         self._records = ClaimRecords(context.config.vgpu_directory / CLAIMS / RECORDS)
-        self._claims = Claims(context, self._records, preparer, self._offered)
+        self._claims = Claims(context, self._records, preparer, self._offered, devices.mig)
         self._server = DraServer(folders, pod_uid, self._claims, self._states, self._registered)
         self._slices = Slices(context, self._slice_devices, self._server.is_youngest)
 
@@ -114,8 +115,11 @@ class DraDriver:
         self._slices.wake()
         self._changed()
 
-    def _slice_devices(self) -> tuple[OfferedDevice, ...]:
-        return offered_devices(self._devices, self._descriptions, self._context.conditions)
+    def _slice_devices(self) -> tuple[Offered, ...]:
+        """Return what the slices list: devices that are shared, or in mode `mig` the instances that there can be."""
+        devices = offered_devices(self._devices, self._descriptions, self._context.conditions)
+        mig = self._found.mig
+        return devices if mig is None else offered_partitions(devices, mig.offers, mig.occupied)
 
-    def _offered(self) -> Mapping[str, Device]:
-        return {one.name: one.device for one in self._slice_devices()}
+    def _offered(self) -> Mapping[str, Device | Partition]:
+        return {one.name: one if isinstance(one, Partition) else one.device for one in self._slice_devices()}

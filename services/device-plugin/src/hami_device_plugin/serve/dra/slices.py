@@ -1,8 +1,8 @@
 """
-Keep the Node's ResourceSlice as it should be.
+Keep the Node's ResourceSlices as they should be.
 
-The slice is compared with what the Node offers after each change of either, and written only if it differs. The kubelet
-deletes it when it starts, which the watch shows at once.
+They are compared with what the Node offers after each change of either, and written only if one differs. The kubelet
+deletes them when it starts, which the watch shows at once.
 Neighbours: `decide.dra.offer` decides, `adapters.dra_kube` reads and writes, `driver` starts the loop.
 """
 
@@ -12,11 +12,10 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from hami_device_plugin.adapters.dra_kube import DraKube
-from hami_device_plugin.decide.dra.offer import next_slice
+from hami_device_plugin.decide.dra.offer import generation_of, next_slices
 from hami_device_plugin.serve.context import Context
-from hamicommon.dra.slices import OfferedDevice
+from hamicommon.dra.partitions import Offered
 from hamicommon.errors import HamiError
-from hamicommon.model import Object
 from hamicommon.runtime.api.kube import Conflict, NotFound
 from hamicommon.runtime.api.reflector import Backoff
 
@@ -27,10 +26,10 @@ logger = structlog.get_logger()
 
 
 class Slices:
-    """The slice of one session."""
+    """The slices of one session."""
 
     def __init__(
-        self, context: Context, devices: Callable[[], Sequence[OfferedDevice]], may_write: Callable[[], bool]
+        self, context: Context, devices: Callable[[], Sequence[Offered]], may_write: Callable[[], bool]
     ) -> None:
         """
         Offer what *devices* returns.
@@ -72,21 +71,15 @@ class Slices:
         self._kube.changed.set()
 
     async def _keep(self) -> None:
-        present = sorted(self._kube.slices.values(), key=_generation)
-        self._generation = max([self._generation, *map(_generation, present)])
-        newest = present[-1] if present else None
-        wanted = next_slice(self._context.view.node, self._devices(), newest, self._generation)
-        if not (wanted or present[:-1]) or not await asyncio.to_thread(self._may_write):
+        present = sorted(self._kube.slices.values(), key=generation_of)
+        self._generation = max([self._generation, *map(generation_of, present)])
+        change = next_slices(self._context.view.node, self._devices(), present, self._generation)
+        if not (change.write or change.delete) or not await asyncio.to_thread(self._may_write):
             return
-        if wanted is not None:
-            await self._kube.write(wanted)
+        for item in change.write:
+            await self._kube.write(item)
             self._context.metrics.slice_writes.inc()
-            generation = wanted["spec"]["pool"]["generation"]
-            logger.info("Wrote the Node's ResourceSlice", generation=generation, devices=len(wanted["spec"]["devices"]))
-        for other in present[:-1]:
-            await self._kube.delete(other["metadata"]["name"])
-
-
-def _generation(item: Object) -> int:
-    found = (item["spec"].get("pool") or {}).get("generation")
-    return found if isinstance(found, int) else 0
+            generation, devices = item["spec"]["pool"]["generation"], len(item["spec"].get("devices", ()))
+            logger.info("Wrote the Node's ResourceSlice", generation=generation, devices=devices)
+        for name in change.delete:
+            await self._kube.delete(name)

@@ -1,18 +1,19 @@
 """
-Create, adopt and destroy the MIG instances of this Node's Pods, in mode `mig`.
+Create, adopt and destroy the MIG instances of this Node's Pods and ResourceClaims, in mode `mig`.
 
 Owns the journal and every change of an instance. The journal is written before the driver is asked, so the next process
-finishes or undoes what this one began. One change at a time: `decide.mig` decides from the journal, the driver and the
-Pods as they are at that moment.
-Must never destroy an instance of a Pod that has not ended; the API server is asked again before each.
+finishes or undoes what this one began. One change at a time: `decide.mig` decides from the journal, the driver,
+the Pods and the prepared claims as they are at that moment.
+Must never destroy an instance of a Pod that has not ended, or of a claim that is prepared; the API server is asked
+again before each, unless the kubelet has said that no container uses a claim.
 Neighbours: `serve.allocate` asks for a container's instances, `probe.devices` offers what the GPUs offer.
 """
 
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -23,13 +24,15 @@ from hami_device_plugin.decide.allocate.pods import AllocationError
 from hami_device_plugin.decide.inventory import SharingPolicy
 from hami_device_plugin.decide.mig.claims import Claim, Claims, owner_of, read_claims, reservations, with_identities
 from hami_device_plugin.decide.mig.geometry import Gpu, GpuProfile, Instance, MigMode
-from hami_device_plugin.decide.mig.journal import Entry, Journal, State, with_entry, without
+from hami_device_plugin.decide.mig.journal import Entry, Journal, Owner, State, with_entry, without
 from hami_device_plugin.decide.mig.offer import Offer, offer
 from hami_device_plugin.decide.mig.realize import CreationError, PlacementError, realize
-from hami_device_plugin.decide.mig.repair import blocked_placements, described, identified, repair
+from hami_device_plugin.decide.mig.repair import blocked_placements, described, identified, occupied_placements, repair
 from hami_device_plugin.decide.mig.startup import other_devices, preparation
 from hami_device_plugin.serve.context import Context
+from hami_device_plugin.serve.mig.prepared import PreparedClaims
 from hami_device_plugin.serve.mig.reports import MigReports
+from hamicommon.dra.names import DRA
 from hamicommon.errors import HamiError
 from hamicommon.model import ContainerShares, MigPlacement
 from hamicommon.pod.reading import Pod
@@ -46,6 +49,10 @@ ASK_AGAIN_SECONDS = 600.0
 
 Realize = Callable[[Pod, str, ContainerShares], Awaitable[Sequence[str]]]
 """Turns the shares of a Pod's container into MIG instances, one for each, and returns their UUIDs."""
+
+
+class InstanceInUseError(HamiError):
+    """An instance that is to go is used by a process."""
 
 
 class MigDriver(Protocol):
@@ -69,6 +76,9 @@ class MigDriver(Protocol):
 
 class JournalStore(Protocol):
     """Where the journal is kept; every method raises `HamiError` if it fails."""
+
+    def held(self) -> AbstractAsyncContextManager[None]:
+        """Keep other plugins from the journal and from instances during a block."""
 
     def read(self) -> Journal:
         """Return the journal of this boot."""
@@ -94,6 +104,16 @@ class MigPods(Protocol):
         """Tell the Node's other NVML clients why they must let go of the driver; None: they need not any more."""
 
 
+class OtherOwners(Protocol):
+    """The prepared ResourceClaims of the Node."""
+
+    def added_to(self, claims: Claims) -> Claims:
+        """Return *claims* and what prepared ResourceClaims have."""
+
+    async def is_over(self, owner: Owner) -> bool:
+        """Ask the API server whether a ResourceClaim is gone or not allocated; False if that is unknown."""
+
+
 class Allocations(Protocol):
     """What the kubelet has given to containers."""
 
@@ -111,22 +131,25 @@ class MigPolicy:
     """The annotation of a Pod's shares."""
     sharing: SharingPolicy
     """It names the GPUs that are left out."""
+    is_by_claims: bool = False
+    """Whether kube-scheduler places instances, by ResourceClaims."""
 
 
 @contextmanager
 def open_instances(context: Context) -> Iterator["MigInstances"]:
     """
-    Lock the Node's journal for a block, and yield its instances.
+    Open the Node's journal for a block, and yield its instances.
 
     Raises:
-        JournalError: another process has it, or it cannot be read.
+        JournalError: it cannot be opened.
     """
     config = context.config
     journal = JournalFile(config.vgpu_directory)
     reports = MigReports(context.metrics, context.view.report)
-    policy = MigPolicy(config.mig_rules, context.vendor.allocated_key, config.sharing)
+    policy = MigPolicy(config.mig_rules, context.vendor.allocated_key, config.sharing, config.node_kind == DRA)
+    prepared = PreparedClaims(config.vgpu_directory, context.dra)
     try:
-        yield MigInstances(MigNvml(context.nvml), journal, context.view, context.checkpoint, reports, policy)
+        yield MigInstances(MigNvml(context.nvml), journal, context.view, context.checkpoint, reports, policy, prepared)
     finally:
         reports.hide()
         journal.close()
@@ -143,6 +166,7 @@ class MigInstances:
         allocations: Allocations,
         reports: MigReports,
         policy: MigPolicy,
+        prepared: OtherOwners,
     ) -> None:
         """Manage the instances by *policy*."""
         self._driver = driver
@@ -151,7 +175,8 @@ class MigInstances:
         self._allocations = allocations
         self._reports = reports
         self._policy = policy
-        self._journal: Journal = store.read()
+        self._prepared = prepared
+        self._journal: Journal = ()
         self._one_at_a_time = asyncio.Lock()
         self._asked_at: dict[str, float] = {}
         """When the other clients were last asked to let go for a GPU."""
@@ -159,6 +184,8 @@ class MigInstances:
         """What each ready GPU offers, by UUID."""
         self.problems: Mapping[str, str] = {}
         """Why a GPU is not offered, by UUID."""
+        self.occupied: Mapping[str, Sequence[MigPlacement]] = {}
+        """Where on each ready GPU there is something that is of no prepared ResourceClaim, by UUID."""
 
     async def prepare(self) -> bool:
         """
@@ -167,7 +194,7 @@ class MigInstances:
         Raises:
             HamiError: the driver or the journal cannot be used.
         """
-        async with self._one_at_a_time:
+        async with self._alone():
             # A process that was killed while it switched a GPU may have left its announcement.
             await self._api.announce_mig_change(None)
             gpus = await self._repaired()
@@ -182,12 +209,9 @@ class MigInstances:
                 else:
                     problems[gpu.uuid] = f"{gpu}: {problem}"
             gpus = await self._gpus()
+            offers = {uuid: self._offer(gpus[uuid]) for uuid in ready if uuid in gpus}
             claims = self._claims()
-            offers = {
-                uuid: offer(gpus[uuid], self._policy.rules, blocked_placements(gpus[uuid], self._journal, claims))
-                for uuid in ready
-                if uuid in gpus
-            }
+            self.occupied = {uuid: occupied_placements(gpus[uuid], self._journal, claims) for uuid in offers}
             self._reports.not_ready(problems)
             has_changed = offers != self.offers
             self.offers, self.problems = offers, problems
@@ -207,34 +231,13 @@ class MigInstances:
         try:
             return await self._realized(pod, container, shares)
         except HamiError as error:
-            if isinstance(error, PlacementError | AllocationError) and not isinstance(error, CreationError):
-                self._reports.failed("create", is_refused=True)
-            self._reports.not_created(f"Pod {pod}, container {container}", error)
+            self._not_created(f"Pod {pod}, container {container}", error)
             raise
 
     async def _realized(self, pod: Pod, container: str, shares: ContainerShares) -> tuple[str, ...]:
         wanted = reservations(pod, container, shares, self._policy.allocated_key)
-        async with self._one_at_a_time:
-            created: list[Entry] = []
-            entries: list[Entry] = []
-            try:
-                for allocation in wanted:
-                    gpus = await self._repaired()
-                    claim = Claim(owner_of(pod), allocation)
-                    how = realize(claim, self._journal, gpus.get(allocation.gpu_uuid))
-                    if how.use is not None:
-                        entries.append(how.use)
-                        continue
-                    for old in how.destroy:
-                        await self._destroy(old, "another container of its Pod gets that place")
-                    assert how.create is not None
-                    entry = await self._create(claim, how.create)
-                    created.append(entry)
-                    entries.append(entry)
-            except HamiError:
-                for entry in reversed(created):
-                    await self._try_to_destroy(entry, "another instance of its container cannot be created")
-                raise
+        async with self._alone():
+            entries = await self._entries([Claim(owner_of(pod), allocation) for allocation in wanted])
             named = {
                 (allocation.container_index, allocation.device_index): entry
                 for allocation, entry in zip(wanted, entries, strict=True)
@@ -243,6 +246,88 @@ class MigInstances:
             if with_identities(text, named) != text:
                 await self._api.change_mig_allocations(pod, lambda found: with_identities(found, named))
         return tuple(str(entry.mig_uuid) for entry in entries)
+
+    async def realized_claim(self, owner: Owner, promised: Sequence[Claim]) -> tuple[Entry, ...]:
+        """
+        Return the instances of a ResourceClaim, one for each of *promised*; create those that do not exist.
+
+        Those that it has from an earlier allocation are destroyed.
+
+        Raises:
+            HamiError: an instance cannot be created, or an earlier one cannot be destroyed; the kubelet retries.
+        """
+        try:
+            async with self._alone():
+                places = {(claim.allocation.gpu_uuid, claim.allocation.placement) for claim in promised}
+                gpus = await self._repaired()
+                await self._release(owner.uid, gpus, "it is allocated elsewhere", but=places)
+                return tuple(await self._entries(promised))
+        except HamiError as error:
+            self._not_created(str(owner), error)
+            raise
+
+    async def release(self, uid: str) -> None:
+        """
+        Destroy the instances of the ResourceClaim *uid*, which no container uses any more.
+
+        One on a GPU that the driver does not show stays in the journal, and is repaired once the GPU is back.
+
+        Raises:
+            HamiError: an instance cannot be destroyed now; the kubelet retries.
+        """
+        async with self._alone():
+            if any(entry.owner.uid == uid for entry in self._journal):
+                await self._release(uid, await self._repaired(), "it is unprepared")
+
+    async def _release(
+        self, uid: str, gpus: Mapping[str, Gpu], reason: str, but: Collection[tuple[str, MigPlacement]] = ()
+    ) -> None:
+        for entry in self._journal:
+            gpu = gpus.get(entry.gpu_uuid)
+            if entry.owner.uid != uid or gpu is None or (entry.gpu_uuid, entry.placement) in but:
+                continue
+            if any(found.id == entry.gpu_instance_id and found.is_busy for found in gpu.instances):
+                raise InstanceInUseError(f"{described(entry)} stays although {reason}: a process uses it")
+            await self._destroy(entry, reason)
+
+    async def _entries(self, promised: Sequence[Claim]) -> list[Entry]:
+        """
+        Return the instance of each of *promised*, all of one owner; create those that do not exist.
+
+        If one cannot be created, those that this call created are destroyed.
+        """
+        created: list[Entry] = []
+        entries: list[Entry] = []
+        try:
+            for claim in promised:
+                gpus = await self._repaired()
+                how = realize(claim, self._journal, gpus.get(claim.allocation.gpu_uuid))
+                if how.use is not None:
+                    entries.append(how.use)
+                    continue
+                for old in how.destroy:
+                    await self._destroy(old, "another instance of its owner gets that place")
+                assert how.create is not None
+                entry = await self._create(claim, how.create)
+                created.append(entry)
+                entries.append(entry)
+        except HamiError:
+            for entry in reversed(created):
+                await self._try_to_destroy(entry, "another instance of its owner cannot be created")
+            raise
+        return entries
+
+    def _not_created(self, shown: str, error: HamiError) -> None:
+        if isinstance(error, PlacementError | AllocationError) and not isinstance(error, CreationError):
+            self._reports.failed("create", is_refused=True)
+        self._reports.not_created(shown, error)
+
+    @asynccontextmanager
+    async def _alone(self) -> AsyncIterator[None]:
+        """Keep other changes away during a block: those of this process, and those of a plugin beside it."""
+        async with self._one_at_a_time, self._store.held():
+            self._journal = self._store.read()
+            yield
 
     async def keep(self, report_change: Callable[[], None]) -> None:
         """Destroy the instances of ended Pods and make idle GPUs ready, until cancelled; report changed offers."""
@@ -256,13 +341,13 @@ class MigInstances:
                     if await self.prepare():
                         report_change()
                 elif self._is_repair_due():
-                    async with self._one_at_a_time:
+                    async with self._alone():
                         await self._repaired()
             except HamiError as error:
                 self._reports.not_up_to_date(error)
 
     def _is_repair_due(self) -> bool:
-        uids = self._claims().pod_uids
+        uids = self._claims().owner_uids
         return any(entry.state is not State.LIVE or entry.owner.uid not in uids for entry in self._journal)
 
     async def _repaired(self) -> dict[str, Gpu]:
@@ -278,11 +363,20 @@ class MigInstances:
             self._reports.changed("forget", described(entry), reason)
         has_changed = False
         for entry, reason in plan.destroy:
-            owner = entry.owner
-            if entry.state is not State.LIVE or await self._api.has_ended(owner.uid, owner.namespace, owner.name):
+            if entry.state is not State.LIVE or await self._has_ended(entry.owner):
                 has_changed |= await self._try_to_destroy(entry, reason)
         self._reports.left_alone(plan.problems)
         return await self._gpus() if has_changed else gpus
+
+    async def _has_ended(self, owner: Owner) -> bool:
+        if owner.is_claim:
+            return await self._prepared.is_over(owner)
+        return await self._api.has_ended(owner.uid, owner.namespace, owner.name)
+
+    def _offer(self, gpu: Gpu) -> Offer:
+        """Return what *gpu* offers: to kube-scheduler every place, which a taint closes, to HAMi's the free ones."""
+        blocked = () if self._policy.is_by_claims else blocked_placements(gpu, self._journal, self._claims())
+        return offer(gpu, self._policy.rules, blocked)
 
     async def _made_ready(self, gpu: Gpu) -> str | None:
         """Make *gpu* ready, and return why it is not; None if it is."""
@@ -382,7 +476,7 @@ class MigInstances:
         return {gpu.uuid: gpu for gpu in await self._driver.read_gpus()}
 
     def _claims(self) -> Claims:
-        return read_claims(list(self._api.pods.values()), self._policy.allocated_key)
+        return self._prepared.added_to(read_claims(list(self._api.pods.values()), self._policy.allocated_key))
 
     def _write(self, journal: Journal) -> None:
         self._store.write(journal)
