@@ -160,7 +160,7 @@ async def test_instance_of_a_prepared_claim_survives_repair_without_its_journal(
     """The record names it, as a Pod's annotation does, so it is adopted, and nothing clears it."""
     node = ModelNode()
     grant = await prepared(node, a_grant("c", SMALL))
-    node.store.journal = ()
+    node.store.write(())
     node.restart()
 
     await node.mig.prepare()
