@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from hamicommon.dra.claims import decode_claim, read_claims
 from hamicommon.dra.names import DRIVER
-from hamicommon.dra.slices import Description, OfferedDevice, encode_device, encode_slice, mib_quantity, read_slices
+from hamicommon.dra.partitions import encode_pool
+from hamicommon.dra.slices import Description, OfferedDevice, encode_device, mib_quantity, read_slices
 from hamicommon.model import Device
 from hamicommon.pod.amounts import Amounts
 from hamicommon.wire.errors import DecodeError, EncodeError
@@ -123,7 +124,7 @@ def test_faults_are_taints_that_keep_new_shares_away() -> None:
 @given(st.lists(DEVICES, max_size=8, unique_by=lambda offered: offered.name))
 def test_every_slice_is_one_that_the_api_server_takes(devices: list[OfferedDevice]) -> None:
     """Whatever a driver says of its devices, and however they are scaled."""
-    found = encode_slice(NODE, devices, 7)
+    found = encode_pool(NODE, devices, 7)[0]
 
     assert [] == problems(found)
     assert all(len(one["attributes"]) + len(one["capacity"]) <= ENTRIES_MAX for one in found["spec"]["devices"])
@@ -141,7 +142,7 @@ def test_amount_of_memory_is_exact_and_as_the_api_server_writes_it(size_mib: int
 
 def a_slice(*devices: OfferedDevice, node: str = "n1", name: str = "", generation: int = 1, **pool: Any) -> Any:
     """Return a slice of Node *node* as the API server returns it, with *pool* changed."""
-    found = encode_slice({"metadata": {"name": node, "uid": "node-uid"}}, devices, generation)
+    found = encode_pool({"metadata": {"name": node, "uid": "node-uid"}}, devices, generation)[0]
     found["metadata"]["name"] = name or f"{node}-{generation}"
     found["spec"]["pool"] |= pool
     return found
@@ -289,7 +290,7 @@ def test_taint_that_only_informs_closes_no_device() -> None:
 def test_slice_of_a_node_without_uid_is_refused() -> None:
     """It would outlive its Node."""
     with pytest.raises(EncodeError, match="no name or UID"):
-        encode_slice({"metadata": {"name": "n1"}}, [], 1)
+        encode_pool({"metadata": {"name": "n1"}}, [], 1)
 
 
 def test_version_that_is_no_numbers_is_left_out() -> None:

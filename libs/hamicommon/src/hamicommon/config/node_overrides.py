@@ -35,6 +35,9 @@ class NodeOverride:
     preferred_allocation: bool | None = None
     excluded_uuids: tuple[str, ...] = ()
     excluded_indices: tuple[int, ...] = ()
+    claim_uuids: tuple[str, ...] = ()
+    """Ours: devices that serve ResourceClaims where the others of the Node serve Pods that ask by resources."""
+    claim_indices: tuple[int, ...] = ()
 
 
 _OF_THE_CONFIG = {each.name for each in fields(NodeOverride)} & {each.name for each in fields(NvidiaConfig)}
@@ -51,6 +54,9 @@ class NodeConfig:
     excluded_uuids: frozenset[str] = frozenset()
     """Devices the plugin does not offer, by UUID and by index."""
     excluded_indices: frozenset[int] = frozenset()
+    claim_uuids: frozenset[str] = frozenset()
+    """Devices that serve ResourceClaims where the others of the Node serve Pods that ask by resources."""
+    claim_indices: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +99,8 @@ def _applied(entry: NodeOverride, so_far: NodeConfig) -> NodeConfig:
         ),
         excluded_uuids=so_far.excluded_uuids | set(entry.excluded_uuids),
         excluded_indices=so_far.excluded_indices | set(entry.excluded_indices),
+        claim_uuids=so_far.claim_uuids | set(entry.claim_uuids),
+        claim_indices=so_far.claim_indices | set(entry.claim_indices),
     )
 
 
@@ -120,6 +128,7 @@ def _read_entry(item: object, path: str, report: Report) -> NodeOverride:
         return NodeOverride("")
     entry = _Entry(item, path, report)
     filtered = _Entry(entry.take("filterdevices", dict) or {}, f"{path}.filterdevices", report)
+    by_claims = _Entry(entry.take("claimdevices", dict) or {}, f"{path}.claimdevices", report)
     result = NodeOverride(
         name=entry.text("name") or "",
         operating_mode=entry.text("operatingmode", OPERATING_MODES),
@@ -132,11 +141,14 @@ def _read_entry(item: object, path: str, report: Report) -> NodeOverride:
         preferred_allocation=entry.take("enablegetpreferredallocation", bool),
         excluded_uuids=filtered.items("uuid", str),
         excluded_indices=filtered.items("index", int),
+        claim_uuids=by_claims.items("uuid", str),
+        claim_indices=by_claims.items("index", int),
     )
     if (entry.take("migstrategy", str) or "none") != "none":
         report.warn(f"{path}.migstrategy", "has no effect; set flags.migStrategy in the device config")
     entry.warn_of_rest()
     filtered.warn_of_rest()
+    by_claims.warn_of_rest()
     return result
 
 

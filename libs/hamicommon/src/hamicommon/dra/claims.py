@@ -19,6 +19,7 @@ from hamicommon.dra.fields import (
     whole_amount,
 )
 from hamicommon.dra.names import CORES, DRIVER, REPLICAS, base_request
+from hamicommon.dra.tokens import is_token
 from hamicommon.model import Device, Share
 from hamicommon.pod.amounts import Amounts
 from hamicommon.wire.errors import DecodeError
@@ -63,7 +64,9 @@ class Claim:
     """The Pods that may use it."""
     is_allocated: bool = False
     results: tuple[Result, ...] = ()
-    """Those of this driver, in the order of the allocation."""
+    """Those of this driver, in the order of the allocation, without tokens."""
+    tokens: tuple[Result, ...] = ()
+    """The tokens, in the same order. What they take of devices, the Pod says."""
     has_parameters: bool = False
     """Whether its requests or its DeviceClasses have parameters (opaque configuration) for this driver."""
 
@@ -108,13 +111,15 @@ def read_claim(item: Mapping[str, Any]) -> tuple[Claim, tuple[DecodeError, ...]]
     devices = _optional(allocation, "devices", "status.allocation", problems)
     place = "status.allocation.devices"
     configs = _each(devices, "config", place, _has_parameters, problems)
+    results = [found for found in _each(devices, "results", place, _result, problems) if found]
     claim = Claim(
         namespace=namespace,
         name=name,
         uid=text_field(metadata, "uid", f"{where}, metadata"),
         pod_uids=tuple(uid for uid in _each(status, "reservedFor", "status", _pod_uid, problems) if uid),
         is_allocated=bool(status.get("allocation")),
-        results=tuple(found for found in _each(devices, "results", place, _result, problems) if found),
+        results=tuple(found for found in results if not is_token(found.device)),
+        tokens=tuple(found for found in results if is_token(found.device)),
         has_parameters=any(configs),
     )
     return claim, tuple(problem.within(where) for problem in problems)

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from hamicommon.dra.names import CORES, MEMORY, PARTITION_TYPE, TAINT_PREFIX
-from hamicommon.dra.slices import DEVICES_MAX, OfferedDevice, encode_device, encode_part, encode_slice, mib_quantity
+from hamicommon.dra.slices import DEVICES_MAX, OfferedDevice, encode_device, encode_devices, encode_part, mib_quantity
+from hamicommon.dra.tokens import encode_tokens
 from hamicommon.model import MigAllocation, MigPlacement, MigProfile, Object, Share
 
 OCCUPIED: Final = "occupied"
@@ -61,17 +62,18 @@ class Partition:
 Offered = OfferedDevice | Partition
 
 
-def encode_pool(node: Mapping[str, Any], offered: Sequence[Offered], generation: int) -> tuple[Object, ...]:
+def encode_pool(
+    node: Mapping[str, Any], offered: Sequence[Offered], generation: int, tokens: int = 0
+) -> tuple[Object, ...]:
     """
-    Return the slices that offer *offered*, devices or partitions, on *node*.
+    Return the slices that offer *offered*, devices or partitions, and so many *tokens* on *node*.
 
     Raises:
         EncodeError: the Node has no UID, or there are more devices than one slice may have.
     """
     partitions = [one for one in offered if isinstance(one, Partition)]
-    if not partitions:
-        return (encode_slice(node, [one for one in offered if isinstance(one, OfferedDevice)], generation),)
-    parts = _parts(partitions)
+    devices = [one for one in offered if isinstance(one, OfferedDevice)]
+    parts = (*(_parts(partitions) if partitions else (encode_devices(devices),)), *encode_tokens(tokens))
     return tuple(encode_part(node, part, generation, len(parts)) for part in parts)
 
 

@@ -9,7 +9,7 @@ defines, are there under these names too, so that one CEL expression selects fro
 Source: https://github.com/kubernetes-sigs/dra-driver-nvidia-gpu/blob/main/cmd/gpu-kubelet-plugin/deviceinfo.go
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -31,6 +31,7 @@ from hamicommon.dra.names import (
     PARTITION_TYPE,
     REPLICAS,
     TAINT_PREFIX,
+    TOKEN_TYPE,
     device_name,
 )
 from hamicommon.model import Device, Object
@@ -121,19 +122,20 @@ class Slice:
     slice_count: int
     """How many slices the pool has in this generation."""
     devices: Pool
+    tokens: int = 0
+    """How many tokens it lists."""
 
 
-def encode_slice(node: Mapping[str, Any], devices: Sequence[OfferedDevice], generation: int) -> Object:
+def encode_devices(devices: Sequence[OfferedDevice]) -> Object:
     """
-    Return the slice that offers *devices* on *node*, an object of the API; the Node owns it.
+    Return what a slice with *devices* contains.
 
     Raises:
-        EncodeError: the Node has no UID, or there are more devices than one slice may have.
+        EncodeError: there are more devices than one slice may have.
     """
     if len(devices) > DEVICES_MAX:
-        name = (node.get("metadata") or {}).get("name")
-        raise EncodeError(f"Node {name}", f"has {len(devices)} devices, and a slice may have {DEVICES_MAX}")
-    return encode_part(node, {"devices": [encode_device(device) for device in devices]}, generation)
+        raise EncodeError("ResourceSlice", f"would have {len(devices)} devices, and may have {DEVICES_MAX}")
+    return {"devices": [encode_device(device) for device in devices]}
 
 
 def encode_part(node: Mapping[str, Any], part: Object, generation: int, slice_count: int = 1) -> Object:
@@ -222,6 +224,24 @@ def pools(slices: Iterable[Slice]) -> tuple[dict[str, Pool], tuple[DecodeError, 
     written and is left out, and so is one that lists a device twice, because kube-scheduler uses neither.
     Source: https://github.com/kubernetes/dynamic-resource-allocation/blob/v0.37.2/structured/internal/incubating/pools_incubating.go
     """
+    found: dict[str, Pool] = {}
+    problems: list[DecodeError] = []
+    for node, parts in _complete(slices):
+        pool = {name: device for part in parts for name, device in part.devices.items()}
+        if len(pool) < sum(len(part.devices) for part in parts):
+            problems.append(DecodeError(f"pool {node}", "two of its ResourceSlices list the same device"))
+        else:
+            found[node] = pool
+    return found, tuple(problems)
+
+
+def token_count(slices: Iterable[Slice]) -> int:
+    """Return how many tokens *slices* list, those of one Node; none while its pool is being written."""
+    return sum(part.tokens for _, parts in _complete(slices) for part in parts)
+
+
+def _complete(slices: Iterable[Slice]) -> Iterator[tuple[str, Sequence[Slice]]]:
+    """Yield each Node with the slices of its pool that count, unless some are missing."""
     newest: dict[str, list[Slice]] = {}
     for one in slices:
         known = newest.setdefault(one.node, [one])
@@ -229,17 +249,9 @@ def pools(slices: Iterable[Slice]) -> tuple[dict[str, Pool], tuple[DecodeError, 
             newest[one.node] = [one]
         elif one.generation == known[0].generation and one is not known[0]:
             known.append(one)
-    found: dict[str, Pool] = {}
-    problems: list[DecodeError] = []
     for node, parts in newest.items():
-        if len(parts) < max(part.slice_count for part in parts):
-            continue
-        pool = {name: device for part in parts for name, device in part.devices.items()}
-        if len(pool) < sum(len(part.devices) for part in parts):
-            problems.append(DecodeError(f"pool {node}", "two of its ResourceSlices list the same device"))
-        else:
-            found[node] = pool
-    return found, tuple(problems)
+        if len(parts) >= max(part.slice_count for part in parts):
+            yield node, parts
 
 
 def mib_quantity(size_mib: int) -> str:
@@ -264,17 +276,21 @@ def _slice(spec: Mapping[str, Any], name: str) -> Slice:
     if len(entries) > _DEVICES_READ_MAX:
         raise DecodeError("spec.devices", f"has {len(entries)} devices, and a slice may have {_DEVICES_READ_MAX}")
     devices: dict[str, SliceDevice] = {}
+    tokens = 0
     for number, entry in enumerate(entries):
         place = f"spec.devices[{number}]"
         item = object_entry(entry, place)
-        if _said(object_field(item, "attributes", place, is_optional=True), "type") == PARTITION_TYPE:
-            continue  # A MIG instance takes no part of a device that is shared.
+        kind = _said(object_field(item, "attributes", place, is_optional=True), "type")
+        tokens += kind == TOKEN_TYPE
+        if kind in (PARTITION_TYPE, TOKEN_TYPE):
+            continue  # A MIG instance takes no part of a device that is shared, and what a token takes the Pod says.
         device = text_field(item, "name", place)
         if device in devices:
             raise DecodeError(f"{place}.name", f"{quote(device)} is listed twice")
         devices[device] = _device(item, place)
     generation = count_field(pool, "generation", "spec.pool", least=0)
-    return Slice(name, node, generation, count_field(pool, "resourceSliceCount", "spec.pool", least=1), devices)
+    slice_count = count_field(pool, "resourceSliceCount", "spec.pool", least=1)
+    return Slice(name, node, generation, slice_count, devices, tokens)
 
 
 def _device(item: Mapping[str, Any], place: str) -> SliceDevice:

@@ -21,6 +21,8 @@ class ClaimUse:
     """The claim's name, in the Pod's namespace."""
     request: str = ""
     """Empty for all requests of the claim."""
+    is_extended: bool = False
+    """Whether kube-scheduler made the claim for extended resources of the container."""
 
 
 def claim_uses(pod: Mapping[str, Any]) -> Mapping[str, tuple[ClaimUse, ...]]:
@@ -55,4 +57,4 @@ def _names(entries: Any, statuses: Any) -> dict[str, str]:
 def _extended(status: Mapping[str, Any]) -> Iterator[tuple[str, ClaimUse]]:
     claim = status.get("resourceClaimName")
     for one in status.get("requestMappings") or () if claim else ():
-        yield one.get("containerName") or "", ClaimUse(str(claim), one.get("requestName") or "")
+        yield one.get("containerName") or "", ClaimUse(str(claim), one.get("requestName") or "", is_extended=True)

@@ -24,6 +24,7 @@ from hamicommon.pod.containers import (
     statuses_of,
 )
 from hamicommon.pod.lists import Granted, granted, usually_asking
+from hamicommon.pod.moved import moved_out, with_moved
 from hamicommon.pod.shape import POD, check_shape
 from hamicommon.pod.variables import choices_of, is_control_disabled, priority_of
 from hamicommon.vendors.description import RequestParser
@@ -67,7 +68,7 @@ class Container:
     choices: Mapping[str, str] = field(default_factory=dict)
     """Its variables by which its author may loosen a limit; see `hamicommon.pod.variables`."""
     resources: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
-    """Its `limits` and `requests`, as the object has them."""
+    """Its `limits` and `requests`, with the amounts that were moved out of its limits."""
 
     @property
     def priority(self) -> int | None:
@@ -192,13 +193,15 @@ def _read(item: Mapping[str, Any], vendors: Sequence[Asked]) -> Pod:
     statuses = statuses_of(status)
     has_host_users = spec.get("hostUsers") is not False
     security = spec.get("securityContext")
+    annotations = metadata.get("annotations") or {}
+    moved = moved_out(annotations)
     return Pod(
         uid=metadata.get("uid") or "",
         namespace=metadata.get("namespace") or "default",
         name=metadata.get("name") or "",
         node=spec.get("nodeName") or "",
         phase=status.get("phase") or "",
-        annotations=metadata.get("annotations") or {},
+        annotations=annotations,
         labels=metadata.get("labels") or {},
         containers=tuple(
             [
@@ -207,6 +210,7 @@ def _read(item: Mapping[str, Any], vendors: Sequence[Asked]) -> Pod:
                     kind,
                     vendors,
                     statuses.get(container.get("name") or ""),
+                    moved.get(container.get("name") or ""),
                     is_never_root=not has_host_users or is_never_root(container.get("securityContext"), security),
                 )
                 for container, kind in containers_of(item)
@@ -241,11 +245,12 @@ def read_container(
     kind: ContainerKind,
     vendors: Iterable[Asked],
     status: Mapping[str, Any] | None,
+    moved: Mapping[str, str | int] | None = None,
     *,
     is_never_root: bool = False,
 ) -> Container:
-    """Return one container of a Pod; *status* is its entry in the Pod's status."""
-    resources = container.get("resources") or {}
+    """Return one container of a Pod; *status* is its entry in the Pod's status, *moved* what left its limits."""
+    resources = with_moved(container.get("resources") or {}, moved)
     env = container.get("env")
     names = {*(resources.get("limits") or ()), *(resources.get("requests") or ())}
     asked = [one for one in vendors if not names.isdisjoint(one.resource_set)] if names else []

@@ -37,6 +37,15 @@ ENFORCEMENT_DRIVER = "driver"
 AUTHOR_KEYS = (NODE_SCHEDULER_POLICY, GPU_SCHEDULER_POLICY, SCORING_WEIGHTS, ENFORCEMENT)
 """Pod annotations that a Pod's author writes, for every vendor."""
 
+DEVICE_AMOUNTS = "hami.io/device-amounts"
+"""Our Pod annotation: what the webhook moved out of the limits of its containers; see `hamicommon.pod.moved`."""
+
+CLASS_TIME = "hami.io/mapping-time"
+"""
+Our DeviceClass annotation: Unix seconds at which another DeviceClass of the same resource was seen to be gone. The
+change makes kube-scheduler read ours again.
+"""
+
 NODE_LOCK = "hami.io/mutex.lock"
 """Node annotation: see `wire.node_lock`."""
 NODE_CORDON = "hami.io/device-cordon"
