@@ -53,6 +53,12 @@ class Config(HamiSchedulerConfig):
     overwrite_default_scheduler: bool = setting(
         "--force-overwrite-default-scheduler", True, "replace default-scheduler in Pods that ask for a share"
     )
+    has_extended_resource: bool = setting(
+        "--dra-extended-resource",
+        False,
+        "move amounts of NVIDIA devices from limits into an annotation, so that Nodes that give devices by "
+        "ResourceClaims take the Pods too; the scheduler must have the flag as well",
+    )
 
 
 def read_config(arguments: Sequence[str]) -> Config:

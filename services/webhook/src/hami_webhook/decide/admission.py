@@ -54,15 +54,25 @@ class Policy:
     scheduler_name: str
     """The scheduler of Pods that request devices; empty: they keep theirs."""
     overwrite_default_scheduler: bool
+    moved: frozenset[str] = frozenset()
+    """The resources whose amounts are moved into an annotation."""
 
     @classmethod
-    def of(cls, devices: DeviceConfig, scheduler_name: str, overwrite_default_scheduler: bool = True) -> "Policy":
-        """Return the policy that follows from the device config and two flags."""
+    def of(
+        cls,
+        devices: DeviceConfig,
+        scheduler_name: str,
+        overwrite_default_scheduler: bool = True,
+        has_tokens: bool = False,
+    ) -> "Policy":
+        """Return the policy that follows from the device config and three flags."""
         rules = all_rules(devices)
         written = ((rule.vendor.allocated_key, rule.vendor.to_allocate_key) for rule in rules)
         keys = frozenset({*(key for of_vendor in written for key in of_vendor if key), *nvidia.PLUGIN_POD_KEYS})
         vocabulary = Vocabulary.of([rule.vendor for rule in rules])
-        return cls(rules, vocabulary, keys, scheduler_name, overwrite_default_scheduler)
+        moved = [rule.vendor.resource_names[1:] for rule in rules if has_tokens and rule.vendor.key == nvidia.KEY]
+        names = frozenset(name for of_vendor in moved for name in of_vendor)
+        return cls(rules, vocabulary, keys, scheduler_name, overwrite_default_scheduler, names)
 
     @property
     def resource_names(self) -> frozenset[str]:
@@ -110,10 +120,11 @@ def admit(
     refusal = _mutate(pod, policy) or _refuse_quota(pod, policy, namespace_quota or quota.NamespaceQuota())
     if refusal is not None:
         return refusal
-    patch = tuple(diff(value, pod.rewritten()))
     amounts = (text for each in pod.all_containers() for rule in policy.rules for text in rule.warnings(each))
     advice = (*misspelled(pod, policy.vocabulary), *unknown_demand(pod))
     warnings = (*amounts, *_removals(pod), *advice)
+    pod.move_amounts(policy.moved)
+    patch = tuple(diff(value, pod.rewritten()))
     return Admission(Outcome.CHANGED if patch else Outcome.UNCHANGED, patch=patch, warnings=warnings)
 
 

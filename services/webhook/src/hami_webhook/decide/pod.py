@@ -12,16 +12,16 @@ from typing import Any, TypeVar
 from hamicommon.errors import HamiError
 from hamicommon.model import Object
 from hamicommon.pod.containers import ContainerKind, init_kind
+from hamicommon.pod.moved import Moved, decode_moved, encode_moved, with_moved
+from hamicommon.wire import keys
+from hamicommon.wire.errors import DecodeError
 from hamicommon.wire.quantity import QuantityError, parse_quantity
 
 T = TypeVar("T")
 
 
 class PodError(HamiError):
-    """A field of a Pod has the wrong type."""
-
-    def __init__(self, place: str, wanted: str, found: object) -> None:
-        super().__init__(f"{place}: must be {wanted}, not {_KINDS.get(type(found), 'null')}")
+    """A field of a Pod cannot be read; the message names it."""
 
 
 @dataclass(slots=True)
@@ -32,7 +32,7 @@ class Container:
     kind: ContainerKind
     is_privileged: bool
     resources: dict[str, Mapping[str, Any]]
-    """`limits` and `requests`, with the changes so far."""
+    """`limits` and `requests`, with the changes so far, and with what an earlier call moved out of the limits."""
     env: Sequence[Object]
     _original: Object
     _added: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -40,6 +40,8 @@ class Container:
     _env_added: list[Object] = field(default_factory=list)
     removed_env: tuple[str, ...] = ()
     """The names of the variables that `remove_env` took out."""
+    _moved: frozenset[str] = frozenset()
+    """The names of the amounts that `move` took out of the resources."""
 
     @property
     def limits(self) -> Mapping[str, Any]:
@@ -77,6 +79,12 @@ class Container:
             self._added.setdefault(part, {})[name] = str(amount)
             self.resources[part] = {**present, name: str(amount)}
 
+    def move(self, names: Set[str]) -> Mapping[str, str | int]:
+        """Take what the container asks for of *names* out of its resources, and return it."""
+        asked: dict[str, str | int] = {**self.requests, **self.limits}
+        self._moved = frozenset(names & asked.keys())
+        return {name: asked[name] for name in sorted(self._moved)}
+
     def set_env(self, name: str, value: str) -> None:
         """
         Append a variable, unless the last one of this name already has this value.
@@ -100,14 +108,18 @@ class Container:
     def rewritten(self) -> Object:
         """Return the container with its changes; the original object if there are none."""
         result = self._original
-        if self._added:
-            resources = dict(result.get("resources") or {})
-            for part, amounts in self._added.items():
-                resources[part] = {**(resources.get(part) or {}), **amounts}
-            result = {**result, "resources": resources}
+        resources = result.get("resources") or {}
+        parts = {part: resources.get(part) or {} for part in ("limits", "requests")}
+        changed = {part: self._part(present, self._added.get(part, {})) for part, present in parts.items()}
+        if changed != parts:
+            result = {**result, "resources": {**resources, **{part: new for part, new in changed.items() if new}}}
         if self._env_added or self.removed_env:
             result = {**result, "env": self.env}
         return result
+
+    def _part(self, present: Mapping[str, Any], added: Mapping[str, str]) -> Mapping[str, Any]:
+        """Return the limits or the requests with the changes."""
+        return {name: amount for name, amount in {**present, **added}.items() if name not in self._moved}
 
 
 @dataclass(slots=True)
@@ -155,6 +167,13 @@ class Pod:
         self.removed_annotations += found
         self.annotations = {key: text for key, text in self.annotations.items() if key not in found}
 
+    def move_amounts(self, names: Set[str]) -> None:
+        """Move what containers ask for of the resources *names* into an annotation."""
+        found = {container.name: container.move(names) for container in self.all_containers()}
+        moved = {name: amounts for name, amounts in found.items() if amounts}
+        if moved:
+            self.set_annotation(keys.DEVICE_AMOUNTS, encode_moved(moved))
+
     def rewritten(self) -> Object:
         """Return the Pod with its changes; the original object if there are none."""
         result = self._original
@@ -184,28 +203,41 @@ def read_pod(value: object, namespace: str = "") -> Pod:
     metadata = _checked(pod.get("metadata"), dict, "metadata")
     spec = _checked(pod.get("spec"), dict, "spec")
     runtime_class = spec.get("runtimeClassName")
+    annotations = _texts(metadata.get("annotations"), "metadata.annotations")
+    moved = _moved(annotations)
     return Pod(
         namespace=namespace or _checked(metadata.get("namespace"), str, "metadata.namespace"),
         scheduler_name=_checked(spec.get("schedulerName"), str, "spec.schedulerName"),
         node_name=_checked(spec.get("nodeName"), str, "spec.nodeName"),
         runtime_class_name=None if runtime_class is None else _checked(runtime_class, str, "spec.runtimeClassName"),
-        annotations=_texts(metadata.get("annotations"), "metadata.annotations"),
-        init_containers=_containers(spec.get("initContainers"), "spec.initContainers", is_init=True),
-        containers=_containers(spec.get("containers"), "spec.containers", is_init=False),
+        annotations=annotations,
+        init_containers=_containers(spec.get("initContainers"), "spec.initContainers", moved, is_init=True),
+        containers=_containers(spec.get("containers"), "spec.containers", moved, is_init=False),
         _original=pod,
     )
 
 
-def _containers(value: object, place: str, *, is_init: bool) -> tuple[Container, ...]:
+def _moved(annotations: Mapping[str, str]) -> Moved:
+    """Return what an earlier call moved out of limits."""
+    text = annotations.get(keys.DEVICE_AMOUNTS)
+    if text is None:
+        return {}
+    try:
+        return decode_moved(text)
+    except DecodeError as error:
+        raise PodError(f"metadata.annotations: {error}; leave it out, the webhook writes it") from error
+
+
+def _containers(value: object, place: str, moved: Moved, *, is_init: bool) -> tuple[Container, ...]:
     return tuple(
-        _container(item, f"{place}[{index}]", is_init=is_init)
+        _container(item, f"{place}[{index}]", moved, is_init=is_init)
         for index, item in enumerate(_checked(value, list, place))
     )
 
 
-def _container(value: object, place: str, *, is_init: bool) -> Container:
+def _container(value: object, place: str, moved: Moved, *, is_init: bool) -> Container:
     if not isinstance(value, dict):
-        raise PodError(place, "an object", value)
+        raise _wrong_type(place, "an object", value)
     container: Object = value
     resources = _checked(container.get("resources"), dict, f"{place}.resources")
     security = _checked(container.get("securityContext"), dict, f"{place}.securityContext")
@@ -213,14 +245,14 @@ def _container(value: object, place: str, *, is_init: bool) -> Container:
     env = _checked(container.get("env"), list, f"{place}.env")
     for index, variable in enumerate(env):
         if not isinstance(variable, dict):
-            raise PodError(f"{place}.env[{index}]", "an object", variable)
+            raise _wrong_type(f"{place}.env[{index}]", "an object", variable)
+    name = _checked(container.get("name"), str, f"{place}.name")
+    parts = {part: _checked(resources.get(part), dict, f"{place}.resources.{part}") for part in ("limits", "requests")}
     return Container(
-        name=_checked(container.get("name"), str, f"{place}.name"),
+        name=name,
         kind=init_kind(container) if is_init else ContainerKind.APP,
         is_privileged=is_privileged,
-        resources={
-            part: _checked(resources.get(part), dict, f"{place}.resources.{part}") for part in ("limits", "requests")
-        },
+        resources={**parts, "limits": with_moved(parts, moved.get(name))["limits"]},
         env=env,
         _original=container,
     )
@@ -231,14 +263,18 @@ def _checked(value: object, kind: type[T], place: str) -> T:
     if value is None:
         return kind()
     if not isinstance(value, kind):
-        raise PodError(place, _KINDS[kind], value)
+        raise _wrong_type(place, _KINDS[kind], value)
     return value
+
+
+def _wrong_type(place: str, wanted: str, found: object) -> PodError:
+    return PodError(f"{place}: must be {wanted}, not {_KINDS.get(type(found), 'null')}")
 
 
 def _texts(value: object, place: str) -> Mapping[str, str]:
     for key, text in (found := _checked(value, dict, place)).items():
         if not isinstance(text, str):
-            raise PodError(f"{place}[{key[:60]}]", "a string", text)
+            raise _wrong_type(f"{place}[{key[:60]}]", "a string", text)
     return found
 
 

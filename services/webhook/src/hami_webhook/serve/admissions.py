@@ -31,7 +31,9 @@ class Admissions:
         """Decide by *devices* from now on; the watch must deliver quotas and Pods again."""
         config = self._config
         enabled = devices.enabled(has_ascend=config.has_ascend, has_iluvatar=config.has_iluvatar)
-        self.policy = Policy.of(enabled, config.scheduler_name, config.overwrite_default_scheduler)
+        self.policy = Policy.of(
+            enabled, config.scheduler_name, config.overwrite_default_scheduler, config.has_extended_resource
+        )
         self.quotas = Quotas(self.policy.vendors)
 
     def watch(self, kube: Kube) -> QuotaWatch:
