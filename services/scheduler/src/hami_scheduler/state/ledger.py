@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hami_scheduler.rules.fit import WHOLE_CORE_PERCENT
+from hami_scheduler.rules.fit import WHOLE_CORE_PERCENT, is_used_up
 from hami_scheduler.rules.mig import MODE, blocked_instances, mig_state
 from hami_scheduler.rules.score import Float32s, node_scores, score_divisors
 from hami_scheduler.values.constraints import DeviceKind
@@ -24,6 +24,7 @@ from hami_scheduler.values.grant import Grant
 from hami_scheduler.values.inventory import NodeInventory
 from hami_scheduler.values.request import Replicas
 from hami_scheduler.values.vendor import VendorRules
+from hamicommon.pod.amounts import Amounts
 
 Int64s = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -576,13 +577,14 @@ def shortfall(ledger: Ledger, grant: Grant, vendors: Iterable[VendorRules] = ())
         if not ledger.is_open[row]:
             found[uuid] = "is unhealthy or cordoned"
             continue
-        capacity = int(ledger.capacity[row, 2])
-        over = _over(ledger, row, grant, rules_of.get(grant.vendors[uuid]))
+        rules = rules_of.get(grant.vendors[uuid])
+        capacity = _core_capacity(grant, rules) or int(ledger.capacity[row, 2])
+        over = _over(ledger, row, grant, rules)
         if any(over):
             found[uuid] = f"is short of {over[0]} replicas, {over[1]} MiB and {over[2]} % compute"
         elif ledger.promised[row, 0] > own.replicas and _wants_whole(grant, uuid, capacity):
             found[uuid] = "is in use by others, and the Pod needs it alone"
-        elif any(_wants_whole(other, uuid, capacity) for other in others):
+        elif _finds_none_left(own, rules) and is_used_up(capacity, int(ledger.promised[row, 2])):
             found[uuid] = "is in use by a Pod that needs it alone"
         elif uuid in blocked:
             found[uuid] = "has no free place for the chosen MIG instance"
@@ -595,10 +597,21 @@ def _over(ledger: Ledger, row: int, grant: Grant, rules: VendorRules | None) -> 
     over = [max(0, promised - capacity) for promised, capacity in amounts]
     if rules is None:
         return over
-    fit, vendor_annotations = rules.fit, grant.vendor_annotations.get(rules.key, ())
-    has_own_capacity = rules.core_capacity is not None and rules.core_capacity(vendor_annotations) > 0
-    counts = (fit.counts_replicas, fit.counts_memory, fit.counts_cores and not has_own_capacity)
+    fit = rules.fit
+    counts = (fit.counts_replicas, fit.counts_memory, fit.counts_cores and not _core_capacity(grant, rules))
     return [amount if is_counted else 0 for amount, is_counted in zip(over, counts, strict=True)]
+
+
+def _core_capacity(grant: Grant, rules: VendorRules | None) -> int:
+    """Return how much compute a device has for the Pod of *grant*, if its annotations say that; else 0."""
+    if rules is None or rules.core_capacity is None:
+        return 0
+    return max(0, rules.core_capacity(grant.vendor_annotations.get(rules.key, ())))
+
+
+def _finds_none_left(own: Amounts, rules: VendorRules | None) -> bool:
+    """Return whether a device without compute left is none for *own*, which has more than the sum of it otherwise."""
+    return own.core_percent == 0 and (rules is None or rules.fit.counts_cores)
 
 
 def _wants_whole(grant: Grant, uuid: str, core_percent: int) -> bool:
