@@ -8,7 +8,8 @@ from typing import Any
 import orjson
 
 from hamicommon.dra.names import API_VERSION, DRIVER
-from hamicommon.dra.slices import Description, OfferedDevice, encode_slice
+from hamicommon.dra.partitions import encode_pool
+from hamicommon.dra.slices import Description, OfferedDevice
 from hamicommon.wire import keys
 from kubectl_hami.answer.state import state_of
 from kubectl_hami.answer.top import namespace_rows, pod_rows
@@ -33,7 +34,7 @@ def a_dra_node(name: str = "n1") -> dict[str, Any]:
 def a_slice(node: str = "n1", *faults: str) -> dict[str, Any]:
     """Return the ResourceSlice of a Node with one device."""
     offered = OfferedDevice(a_device(), Description(minor=0), faults)
-    made = encode_slice({"metadata": {"name": node, "uid": "u"}}, [offered], 1)
+    made = encode_pool({"metadata": {"name": node, "uid": "u"}}, [offered], 1)[0]
     return {**made, "metadata": {**made["metadata"], "name": f"slice-{node}"}}
 
 

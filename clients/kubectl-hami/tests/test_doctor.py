@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from hamicommon.dra.names import DRIVER
-from hamicommon.dra.slices import Description, OfferedDevice, encode_slice
+from hamicommon.dra.partitions import encode_pool
+from hamicommon.dra.slices import Description, OfferedDevice
 from hamicommon.wire import keys
 from kubectl_hami.answer.doctor import CHECKS, checks
 from kubectl_hami.values.diagnosis import Check, Examined, Service
@@ -133,7 +134,7 @@ def with_offer(**allocatable: str) -> Examined:
 def a_slice(*uuids: str, node: str = "n1", driver: str = DRIVER, faults: tuple[str, ...] = ()) -> dict[str, Any]:
     """Return the ResourceSlice that offers devices on a Node."""
     devices = [OfferedDevice(a_device(uuid), Description(minor), faults) for minor, uuid in enumerate(uuids)]
-    made = encode_slice({"metadata": {"name": node, "uid": "u"}}, devices, 1)
+    made = encode_pool({"metadata": {"name": node, "uid": "u"}}, devices, 1)[0]
     return {**made, "metadata": {"name": f"{node}-x"}, "spec": {**made["spec"], "driver": driver}}
 
 

@@ -109,7 +109,11 @@ class Service:
             config.scheduler_name,
             self.takeover.confirm,
         )
-        self._resources = NodeResources(self.api, lambda: (rules.vendor for rules in self.feed.cluster.vendors))
+        self._resources = NodeResources(
+            self.api,
+            lambda: (rules.vendor for rules in self.feed.cluster.vendors),
+            self._map_count,
+        )
         self.feed = ClusterFeed(config, kube, devices, locks, self._resources, self._report)
         self.context = Context(
             self.feed.cluster,
@@ -200,6 +204,9 @@ class Service:
             *periodic.jobs(self.context, self._resources, self._counters.woken.inc),
             garbage.keep_small(self.feed.synced),
         ]
+
+    def _map_count(self, device_class: str) -> None:
+        self.feed.cluster.map_count(device_class)
 
     def _snapshot_settings(self) -> dict[str, str]:
         """Return the settings that a snapshot holds."""

@@ -11,6 +11,7 @@ import pytest_asyncio
 from hami_scheduler.rules.node_resources import PLENTY, changes
 from hami_scheduler.serve.background.node_resources import NodeResources
 from hami_scheduler.serve.kube.api import KubeApi
+from hamicommon.dra.names import TOKEN_CLASS
 from hamicommon.runtime.api.kube import Kube
 
 from ..support.api_server import ApiServer, an_api_server
@@ -26,7 +27,9 @@ class Trial:
 
     def __init__(self, api: ApiServer, kube: Kube) -> None:
         self.api = api
-        self.resources = NodeResources(KubeApi(kube, "test", lambda: NOW), lambda: VENDORS)
+        self.mapped: list[str] = []
+        """The DeviceClass of the count, at each review."""
+        self.resources = NodeResources(KubeApi(kube, "test", lambda: NOW), lambda: VENDORS, self.mapped.append)
         api.put("nodes", {"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "8", **GPU}}})
 
     async def review(self) -> dict[str, str]:
@@ -35,6 +38,11 @@ class Trial:
         await self.resources.review()
         listed: dict[str, str] = self.api.objects["nodes"]["n"]["status"]["allocatable"]
         return {name: value for name, value in listed.items() if name not in {"cpu", *GPU}}
+
+    def map_by(self, device_class: str, created: str) -> None:
+        """Let the DeviceClass of this name, from this time, map the count."""
+        metadata = {"name": device_class, "creationTimestamp": created}
+        self.api.put("deviceclasses", {"metadata": metadata, "spec": {"extendedResourceName": "nvidia.com/gpu"}})
 
     def map(self, name: str) -> None:
         """Let a DeviceClass map *name*."""
@@ -74,6 +82,36 @@ async def test_node_no_longer_lists_them_without_the_device_class(trial: Trial) 
     trial.api.remove("deviceclasses", "gpu")
 
     assert {} == await trial.review()
+
+
+async def test_newest_device_class_of_the_count_is_known_at_each_review(trial: Trial) -> None:
+    """By it the filter knows whether kube-scheduler gives tokens."""
+    await trial.review()
+    trial.map_by(TOKEN_CLASS, "2026-01-01T00:00:00Z")
+    await trial.review()
+    trial.map_by("gpu.nvidia.com", "2026-01-02T00:00:00Z")
+    await trial.review()
+
+    assert ["", TOKEN_CLASS, "gpu.nvidia.com"] == trial.mapped
+
+
+async def test_our_device_class_is_written_again_once_another_is_gone(trial: Trial) -> None:
+    """kube-scheduler has forgotten what all of them map then. At rest nothing is written."""
+
+    def touched() -> list[str]:
+        return [path for _, path, _ in trial.api.writes if "deviceclasses" in path]
+
+    trial.map_by(TOKEN_CLASS, "2026-01-01T00:00:00Z")
+    trial.map_by("gpu.nvidia.com", "2026-01-02T00:00:00Z")
+    await trial.review()
+    at_first = len(touched())
+    await trial.review()
+    trial.api.remove("deviceclasses", "gpu.nvidia.com")
+    await trial.review()
+    await trial.review()
+
+    assert (1, 2) == (at_first, len(touched())), "once at the start, because nobody knows what was deleted before"
+    assert all(path.endswith(TOKEN_CLASS) for path in touched())
 
 
 async def test_failed_write_is_tried_again(trial: Trial) -> None:

@@ -14,7 +14,8 @@ from hami_scheduler.state.cluster import Cluster
 from hami_scheduler.state.ledger import above_capacity
 from hami_scheduler.values.inventory import Problem
 from hamicommon.dra.names import DRIVER
-from hamicommon.dra.slices import Description, OfferedDevice, encode_slice
+from hamicommon.dra.partitions import encode_pool
+from hamicommon.dra.slices import Description, OfferedDevice
 from hamicommon.model import Object
 
 from ..support.builders import (
@@ -40,7 +41,7 @@ def a_claim_node(name: str = "n1", kind: str = "dra") -> Object:
 def a_slice(node: str = "n1", *, devices: int = 2, generation: int = 1, **pool: Any) -> Object:
     """Return the slice of *node*, whose devices have the UUIDs `GPU-<node>-<n>`."""
     offered = [OfferedDevice(a_device(f"GPU-{node}-{n}", memory_mib=40960), Description(n)) for n in range(devices)]
-    found = encode_slice({"metadata": {"name": node, "uid": node}}, offered, generation)
+    found = encode_pool({"metadata": {"name": node, "uid": node}}, offered, generation)[0]
     found["metadata"]["name"] = f"{node}-{generation}"
     found["spec"]["pool"] |= pool
     return found

@@ -188,6 +188,18 @@ _PHRASES = {
     Reason.CLAIMS_ONLY: _Phrase(
         "devices by ResourceClaims, and the Pod asks for them by resources", verbs=("gives", "give")
     ),
+    Reason.PREPARED_ELSEWHERE: _Phrase(
+        "a device plugin, and the Pod's status names a ResourceClaim, which a device plugin does not prepare"
+    ),
+    Reason.SECOND_CLAIM: _Phrase(
+        "a device plugin, and kube-scheduler binds no Pod with ResourceClaims of its own there while a DeviceClass "
+        "maps the count of devices"
+    ),
+    Reason.ONE_REQUEST: _Phrase(
+        "devices by ResourceClaims, and a claim has one request for an init container and a later one, so both would "
+        "get the same share",
+        verbs=("gives", "give"),
+    ),
     Reason.KUBELET: _Phrase("fewer {resource} left on the kubelet than the {replicas} asked{left}"),
     Reason.NODE_DEVICES: _Phrase("fewer {vendor} devices than the {count} asked"),
     Reason.UNHEALTHY: _Phrase("no healthy {vendor} device", "failed"),

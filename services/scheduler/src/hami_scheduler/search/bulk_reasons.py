@@ -55,7 +55,8 @@ def bulk_reasons(request: PodRequest, ledger: Ledger, allowances: Mapping[str, A
     Only the first container that asks for devices is checked: it finds the Node as it is, whatever the others ask.
     """
     first = next((container.requests for container in request.containers if container.requests), ())
-    if not first or not all(_is_told(asked, request) for asked in first):
+    depends_on_kind = request.has_claims or request.names_claim
+    if not first or depends_on_kind or not all(_is_told(asked, request) for asked in first):
         return [None] * ledger.node_count
     tallies = [_tally(asked, request, ledger, allowances) for asked in first]
     needs_walk = np.logical_or.reduce([tally.needs_walk for tally in tallies])

@@ -54,6 +54,8 @@ class Memo:
             request.node_policy,
             request.device_policy,
             request.weights,
+            request.has_claims,
+            request.names_claim,
             tuple(allowances.items()),
         )
         memory = self._kinds.pop(kind, None) or _Memory()

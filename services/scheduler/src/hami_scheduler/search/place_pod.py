@@ -16,7 +16,7 @@ from hami_scheduler.search.placement import Placement
 from hami_scheduler.state.ledger import Ledger
 from hami_scheduler.state.quota import UNLIMITED, Allowance
 from hami_scheduler.values.device_use import DeviceUse
-from hami_scheduler.values.inventory import PairScores
+from hami_scheduler.values.inventory import NodeInventory, PairScores
 from hami_scheduler.values.reasons import Misfit, Reason
 from hami_scheduler.values.request import PodRequest
 from hamicommon.pod.containers import ContainerKind
@@ -25,7 +25,6 @@ from hamicommon.vendors import nvidia
 UNREGISTERED = Misfit.of_node(Reason.NODE_UNREGISTERED)
 """A Node that offers no device, or is unknown."""
 _SILENT = Misfit.of_node(Reason.SILENT)
-_CLAIMS_ONLY = Misfit.of_node(Reason.CLAIMS_ONLY)
 _SHORT = Misfit.of_node(Reason.KUBELET)
 """A Node whose kubelet would reject the Pod."""
 _TRIES = 256
@@ -67,13 +66,27 @@ def try_node(request: PodRequest, name: str, ledger: Ledger, allowances: Mapping
     """
     entry = ledger.node(name)
     inventory = entry.inventory if entry else ledger.silent.get(name)
-    if inventory is not None and inventory.gives_claims and nvidia.KEY in request.constraints:
-        return _CLAIMS_ONLY
+    wrong_kind = _wrong_kind(request, inventory) if inventory is not None else None
+    if wrong_kind is not None:
+        return Misfit.of_node(wrong_kind)
     if entry is None:
         return UNREGISTERED if inventory is None else _SILENT
     found = place(request, ledger.device_uses(name), allowances, entry.inventory.pair_scores)
     is_short = isinstance(found, Placement) and ledger.short_replicas(entry, request.replicas)
     return _SHORT if is_short else found
+
+
+def _wrong_kind(request: PodRequest, inventory: NodeInventory) -> Reason | None:
+    """Return why the Node of *inventory* cannot take *request* by the way in which devices reach its kubelet."""
+    if nvidia.KEY not in request.constraints:
+        return None
+    if inventory.gives_claims:
+        if not inventory.has_tokens:
+            return Reason.CLAIMS_ONLY
+        return Reason.ONE_REQUEST if request.shares_claim_requests else None
+    if request.names_claim:
+        return Reason.PREPARED_ELSEWHERE
+    return Reason.SECOND_CLAIM if request.has_claims and inventory.is_mapped else None
 
 
 def _placement(draft: Draft) -> Placement:

@@ -5,18 +5,22 @@ If the reservation is gone, the devices are chosen again on exactly that Node. N
 written, `bind_writer` writes it, `http` calls this.
 """
 
+from dataclasses import replace
+
 import structlog
 
+from hami_scheduler.bind.claim import claim_name, claim_problem
 from hami_scheduler.bind.plan import BindPlan, plan_bind
 from hami_scheduler.errors import ApiRefusedError, ApiUnknownError, BindError
 from hami_scheduler.explain import wording
 from hami_scheduler.search.place_pod import try_node
 from hami_scheduler.search.placement import grant_of
 from hami_scheduler.serve.bind_writer import write_bind
-from hami_scheduler.serve.context import Context
+from hami_scheduler.serve.context import Context, pod_version
 from hami_scheduler.values.grant import Grant
 from hami_scheduler.values.reasons import Misfit
 from hami_scheduler.values.request import read_request
+from hamicommon.vendors import nvidia
 from hamicommon.wire.errors import DecodeError
 
 logger = structlog.get_logger()
@@ -59,10 +63,35 @@ async def _prepare(context: Context, uid: str, namespace: str, name: str, node: 
         grant = await _decide_again(context, uid, namespace, name, node)
     if grant is None:
         return BindPlan(uid, namespace, name, node, {}), None  # It asks for no device.
+    if context.cluster.view.inventory(node).gives_claims and nvidia.KEY in grant.shares:
+        await _check_claim(context, grant)
     seconds = int(context.clock.now().timestamp())
     plan = plan_bind(grant, context.cluster.vendors, seconds, context.settings.wire_version)
     context.cluster.begin_bind(grant.uid, plan.annotations)
     return plan, grant
+
+
+async def _check_claim(context: Context, grant: Grant) -> None:
+    """
+    Check that kube-scheduler has given the Pod of *grant* tokens of its Node, and know the Pod as it is now.
+
+    Raises:
+        BindError: it has not, and the devices are free again.
+        ApiRefusedError, ApiUnknownError: that cannot be read.
+    """
+    pod = await context.api.read_pod(grant.namespace, grant.name)
+    name = claim_name(pod) if pod is not None else ""
+    item = await context.api.read_claim(grant.namespace, name) if name else None
+    problem = claim_problem(pod, item, grant.node) if pod is not None else "it does not exist"
+    if problem:
+        context.cluster.give_up(grant.uid)
+        raise BindError(f"Pod {grant.namespace}/{grant.name} cannot be bound to {grant.node}: {problem}")
+    reserved = context.cluster.reservations.get(grant.uid)
+    if pod is None or reserved is None or reserved.basis is None:
+        return
+    # kube-scheduler has written the claim's name since the filter, so a Binding for that version would fail.
+    if reserved.basis.request == read_request(pod, context.cluster.vendors, context.settings.policies):
+        reserved.basis = replace(reserved.basis, version=pod_version(pod))
 
 
 async def _decide_again(context: Context, uid: str, namespace: str, name: str, node: str) -> Grant | None:

@@ -43,6 +43,9 @@ class Api(WakeApi, FenceApi, Protocol):
     async def label_pod(self, uid: str, namespace: str, name: str, label: tuple[str, str]) -> None:
         """Set one *label*, key and value, of the Pod *uid*."""
 
+    async def read_claim(self, namespace: str, name: str) -> Object | None:
+        """Return the ResourceClaim, None if it does not exist."""
+
     async def living_uids(self, node: str) -> set[str]:
         """Return the UIDs of the Pods of *node* that have not ended."""
 

@@ -14,7 +14,7 @@ from hami_scheduler.state.ledger import Ledger
 from hami_scheduler.values.grant import Grant
 from hami_scheduler.values.inventory import Problem
 from hamicommon.dra.claims import Claim, read_claim
-from hamicommon.dra.slices import Pool, Slice, decode_slice, pools
+from hamicommon.dra.slices import Pool, Slice, decode_slice, pools, token_count
 from hamicommon.pod.amounts import NOTHING, Amounts
 from hamicommon.wire.errors import DecodeError
 
@@ -41,6 +41,8 @@ class Claims:
         """Per Node and name."""
         self._node_of_slice: dict[str, str] = {}
         self._pools: dict[str, Pool] = {}
+        self._tokens: dict[str, int] = {}
+        """Per Node that has any."""
         self._listed: set[str] = set()
         """The collections of which a first list has arrived."""
         self._unknown: dict[tuple[str, str], tuple[str, ...]] = {}
@@ -56,6 +58,10 @@ class Claims:
     def pool(self, node: str) -> Pool:
         """Return the devices that the slices of *node* offer, by name; none while they are being written."""
         return self._pools.get(node, _NO_DEVICES)
+
+    def tokens(self, node: str) -> int:
+        """Return how many tokens the slices of *node* offer; none while they are being written."""
+        return self._tokens.get(node, 0)
 
     # Claims
 
@@ -142,8 +148,12 @@ class Claims:
         if not slices:
             del self._slices[node]
         before, after = self.pool(node), found.get(node, _NO_DEVICES)
-        if before == after:
+        tokens_before, tokens = self.tokens(node), token_count(slices.values())
+        if before == after and tokens_before == tokens:
             return
+        self._tokens[node] = tokens
+        if not tokens:
+            del self._tokens[node]
         self._pools[node] = after
         if not after:
             del self._pools[node]

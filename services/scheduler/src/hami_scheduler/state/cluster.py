@@ -24,10 +24,12 @@ from hami_scheduler.values.inventory import (
     read_inventory,
     what_is_read,
     with_claimable,
+    with_tokens,
 )
 from hami_scheduler.values.rejection import REJECTION_LIMIT_SECONDS, REJECTION_SECONDS, Rejection, rejected_resources
 from hami_scheduler.values.request import read_replicas
 from hami_scheduler.values.vendor import VendorRules, resources_counted
+from hamicommon.dra.names import TOKEN_CLASS
 from hamicommon.pod.containers import containers_of, has_ended, inits_are_done
 from hamicommon.wire.errors import DecodeError
 
@@ -77,6 +79,8 @@ class Cluster:
         self._rejections: dict[str, dict[str, Rejection]] = {}
         """Per Node and resource."""
         self._nodes: dict[str, _NodeMemory] = {}
+        self._mapping_class = ""
+        """The DeviceClass that maps the count of NVIDIA devices; empty if there is none."""
         self._edited: set[str] = set()
         self._keys_read = keys_read(vendors)
         self._read: dict[str, tuple[Any, ...]] = {}
@@ -127,10 +131,7 @@ class Cluster:
 
     def _offer(self, memory: _NodeMemory) -> None:
         """Let a Node offer what it lists, apart from what its kubelet rejects for now."""
-        inventory, rejections = offered(memory.inventory, self.vendors), self._rejections.get(memory.inventory.name)
-        if inventory.gives_claims:
-            pool = self.claims.pool(inventory.name).values()
-            inventory = with_claimable(inventory, (listed.device for listed in pool))
+        inventory, rejections = self._by_kind(memory.inventory), self._rejections.get(memory.inventory.name)
         if rejections:
             replicas = inventory.replicas or {}
             same = {name: found for name, found in rejections.items() if replicas.get(name) == found.offered}
@@ -138,6 +139,28 @@ class Cluster:
             rejecting = frozenset(name for name, found in same.items() if math.isfinite(found.until))
             inventory = replace(inventory, rejecting=rejecting)
         self.ledger.put_node(inventory)
+
+    def _by_kind(self, listed: NodeInventory) -> NodeInventory:
+        """Return what a Node that lists *listed* offers, by how devices reach its kubelet."""
+        listed = replace(listed, is_mapped=bool(self._mapping_class))
+        if not listed.gives_claims:
+            return offered(listed, self.vendors)
+        tokens = self.claims.tokens(listed.name) if self._mapping_class == TOKEN_CLASS else 0
+        if tokens:
+            listed = with_tokens(listed, tokens, self.vendors)
+        pool = self.claims.pool(listed.name).values()
+        return with_claimable(offered(listed, self.vendors), (each.device for each in pool))
+
+    def map_count(self, device_class: str) -> None:
+        """
+        Take which DeviceClass maps the count of NVIDIA devices, empty without one.
+
+        kube-scheduler gives tokens only by ours.
+        """
+        if device_class != self._mapping_class:
+            self._mapping_class = device_class
+            for memory in self._nodes.values():
+                self._offer(memory)
 
     def _offer_again(self, name: str) -> None:
         """Let the Node *name* offer what its ResourceSlices list now, if it gives devices by ResourceClaims."""

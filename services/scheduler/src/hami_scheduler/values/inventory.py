@@ -58,7 +58,11 @@ class NodeInventory:
     """
 
     gives_claims: bool = False
-    """Whether NVIDIA devices are given by ResourceClaims alone, and none by the annotations of Pods."""
+    """Whether NVIDIA devices reach the kubelet by ResourceClaims."""
+    has_tokens: bool = False
+    """Whether kube-scheduler gives tokens of the Node to Pods that ask for NVIDIA devices by resources."""
+    is_mapped: bool = False
+    """Whether a DeviceClass maps the count of NVIDIA devices, in the whole cluster."""
 
     def devices_of(self, vendor: str) -> tuple[Device, ...]:
         """Return the devices of one vendor, in registered order."""
@@ -144,13 +148,13 @@ def offered(inventory: NodeInventory, vendors: Iterable[VendorRules]) -> NodeInv
     """
     Return what a Node that lists *inventory* offers to Pods: without the devices whose plugin does not run.
 
-    NVIDIA devices of a Node that gives them by ResourceClaims are listed for the Pods from before, and not offered.
+    NVIDIA devices of a Node that gives them by ResourceClaims are not offered, unless the Node has tokens.
 
     A plugin that stops leaves its inventory behind. The kubelet shows whether it runs: HAMi remembers whether it did,
     which does not survive a restart of the scheduler.
     Source: https://github.com/Project-HAMi/HAMi/blob/v2.10.0/pkg/device/nvidia/device.go (`CheckHealth`)
     """
-    if inventory.gives_claims:
+    if inventory.gives_claims and not inventory.has_tokens:
         inventory = replace(inventory, devices=tuple(each for each in inventory.devices if each.vendor != nvidia.KEY))
     listed = {device.vendor for device in inventory.devices}
     replicas = inventory.replicas or {}
@@ -163,6 +167,16 @@ def offered(inventory: NodeInventory, vendors: Iterable[VendorRules]) -> NodeInv
         return inventory
     devices = tuple(device for device in inventory.devices if device.vendor not in silent)
     return replace(inventory, devices=devices, silent=tuple(silent.values()))
+
+
+def with_tokens(inventory: NodeInventory, tokens: int, vendors: Iterable[VendorRules]) -> NodeInventory:
+    """
+    Return *inventory* with so many *tokens* in the place of the replicas that a kubelet counts.
+
+    There is one for each replica, whether or not its device is healthy, so no failed device withdraws any.
+    """
+    counts = {rules.count_resource: tokens for rules in vendors if rules.key == nvidia.KEY}
+    return replace(inventory, has_tokens=True, replicas={**(inventory.replicas or {}), **counts}, lost={})
 
 
 def with_claimable(inventory: NodeInventory, claimable: Iterable[Device]) -> NodeInventory:

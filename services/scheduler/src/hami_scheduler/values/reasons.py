@@ -28,6 +28,12 @@ class Reason(StrEnum):
     """Ours: the Node lists devices, and its kubelet offers none of their resource."""
     CLAIMS_ONLY = "NodeGivesResourceClaims"
     """Ours: the Node gives devices by ResourceClaims, and the Pod asks for them by resources."""
+    PREPARED_ELSEWHERE = "PodNamesResourceClaim"
+    """Ours: the Pod names a ResourceClaim for its devices, and the Node has a device plugin, which prepares none."""
+    SECOND_CLAIM = "PodHasResourceClaims"
+    """Ours: the Pod has ResourceClaims of its own, and kube-scheduler cannot bind it to a Node with a device plugin."""
+    ONE_REQUEST = "InitContainerSharesRequest"
+    """Ours: a claim would have one request for an init container and a later one, which get different shares."""
     NODE_DEVICES = "NodeInsufficientDevice"
     """The Node has fewer devices of the vendor than asked, used or not."""
     UNHEALTHY = "CardNotHealth"
@@ -59,6 +65,9 @@ class Reason(StrEnum):
 _ANSWERS = {
     Reason.SILENT: Reason.NODE_UNREGISTERED,
     Reason.CLAIMS_ONLY: "node gives devices by ResourceClaims",
+    Reason.PREPARED_ELSEWHERE: "Pod names a ResourceClaim, which a device plugin does not prepare",
+    Reason.SECOND_CLAIM: "Pod has ResourceClaims, so kube-scheduler cannot bind it to a node with a device plugin",
+    Reason.ONE_REQUEST: "a claim has one request for an init container and a later one",
     Reason.KUBELET: Reason.NODE_DEVICES,
 }
 """What an answer has for reasons of ours: HAMi's closest code, or a sentence where HAMi has no such Nodes."""

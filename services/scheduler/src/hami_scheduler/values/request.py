@@ -17,6 +17,7 @@ from hamicommon.model import ScoringWeights
 from hamicommon.pod.amounts import effective_counts
 from hamicommon.pod.containers import ContainerKind
 from hamicommon.pod.reading import Container, read_pod
+from hamicommon.vendors import nvidia
 from hamicommon.wire import keys
 from hamicommon.wire.go.strings import BLANKS
 from hamicommon.wire.policies import decode_scoring_weights
@@ -44,11 +45,30 @@ class PodRequest:
     """Per vendor key, for each vendor asked."""
     replicas: Replicas = ()
     """What the kubelet would count."""
+    has_claims: bool = False
+    """Whether it has ResourceClaims of its own."""
+    names_claim: bool = field(default=False, compare=False)
+    """
+    Whether its status names a ResourceClaim for its devices, which only a Node that gives claims prepares.
+
+    kube-scheduler writes it between filter and bind, and nobody can remove it.
+    """
 
     @property
     def asks_for_devices(self) -> bool:
         """Whether any container asks for any device."""
         return bool(self.constraints)
+
+    @property
+    def shares_claim_requests(self) -> bool:
+        """
+        Whether a claim for its NVIDIA devices would have one request for several of its containers.
+
+        kube-scheduler gives an ordinary init container the requests of a later one, so a Node could not tell them
+        apart. Source: https://github.com/kubernetes/kubernetes/blob/v1.37.2/pkg/scheduler/framework/plugins/dynamicresources/extendeddynamicresources.go
+        """
+        asking = [container.kind for container in self.containers if container.asks(nvidia.KEY)]
+        return len(asking) > 1 and ContainerKind.INIT in asking
 
     @property
     def kinds(self) -> tuple[ContainerKind, ...]:
@@ -85,6 +105,8 @@ def read_request(pod: Mapping[str, Any], vendors: tuple[VendorRules, ...], defau
         weights=weights,
         vendors=asked_vendors,
         replicas=read_replicas(pod, resources_counted(vendors)),
+        has_claims=bool((pod.get("spec") or {}).get("resourceClaims")),
+        names_claim=bool((pod.get("status") or {}).get("extendedResourceClaimStatus")),
     )
 
 

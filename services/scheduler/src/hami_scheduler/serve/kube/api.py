@@ -20,6 +20,7 @@ from hami_scheduler.bind.plan import BindPlan
 from hami_scheduler.errors import ApiConflictError, ApiRefusedError, ApiUnknownError
 from hami_scheduler.serve.call_priority import CallPriority
 from hami_scheduler.serve.kube.pods import PROTOBUF, PodReader, trimmed
+from hamicommon.dra.names import API_VERSION
 from hamicommon.model import Object
 from hamicommon.pod.containers import NOT_ENDED
 from hamicommon.runtime.api.kube import Conflict, Kube, KubeError, NotFound, Unreachable, event, timestamp
@@ -34,7 +35,8 @@ SUCCESS_PATIENCE_SECONDS = 60.0
 """How long a success waits; kube-scheduler writes its own. In a burst the queue takes about as long to fill."""
 _CALM_SECONDS = 5.0
 """A burst is over when no bind has run for this long, and the Nodes have started its Pods."""
-_DEVICE_CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
+_DRA = f"/apis/{API_VERSION}"
+_DEVICE_CLASSES = f"{_DRA}/deviceclasses"
 _SMALL_PAGE = 50
 """Objects whose JSON is read in about a millisecond, so that questions of people delay no filter."""
 _UNCERTAIN_STATUS = 500
@@ -64,6 +66,12 @@ class KubeApi:
         """Return the Pod, None if it does not exist."""
         with suppress(ApiMissingError), _translated():
             return await self._kube.get(_pod(namespace, name))
+        return None
+
+    async def read_claim(self, namespace: str, name: str) -> Object | None:
+        """Return the ResourceClaim, None if it does not exist."""
+        with suppress(ApiMissingError), _translated():
+            return await self._kube.get(f"{_DRA}/namespaces/{quote(namespace)}/resourceclaims/{quote(name)}")
         return None
 
     async def living_uids(self, node: str) -> set[str]:
@@ -134,12 +142,17 @@ class KubeApi:
         with _translated():
             await self._kube.merge_patch(_node(node), {"metadata": metadata})
 
-    async def mapped_resources(self) -> set[str]:
-        """Return the extended resources that a DeviceClass maps; none where the API server has no DeviceClasses."""
+    async def device_classes(self) -> list[Object]:
+        """Return all DeviceClasses; none where the API server has no such objects."""
         with suppress(ApiMissingError), _translated():
-            classes = [each["spec"] async for each in self._kube.items(_DEVICE_CLASSES)]
-            return {spec["extendedResourceName"] for spec in classes if spec.get("extendedResourceName")}
-        return set()
+            return [each async for each in self._kube.items(_DEVICE_CLASSES)]
+        return []
+
+    async def touch_device_class(self, name: str) -> None:
+        """Change an annotation of the DeviceClass *name*, by which kube-scheduler reads it again."""
+        metadata = {"annotations": {keys.CLASS_TIME: f"{self._now().timestamp():.3f}"}}
+        with suppress(ApiMissingError), _translated():
+            await self._kube.merge_patch(f"{_DEVICE_CLASSES}/{quote(name)}", {"metadata": metadata})
 
     async def list_resources(self, node: str, capacity: Mapping[str, str | None]) -> None:
         """Set, or with None remove, extended resources in the capacity of *node*, from which its kubelet takes over."""
