@@ -26,6 +26,7 @@ from hami_device_plugin.serve.allocate.preparation import Preparer
 from hami_device_plugin.serve.allocate.served_node import ServedNode
 from hami_device_plugin.serve.dra import claims as claims_module
 from hami_device_plugin.serve.dra.claims import Claims
+from hami_device_plugin.serve.dra.tokens import Tokens
 from hamicommon.model import Device
 from hamicommon.pod.reading import read_pod
 from hamicommon.runtime.host import atomic_file
@@ -85,7 +86,8 @@ def the_claims(host: Path) -> Claims:
         vendor=VENDOR,
     )
     offered = {"hami-gpu-0": Device(A100, 3, 40960, 100, "NVIDIA A100")}
-    return Claims(context, ClaimRecords(host / "records"), lambda: preparer, lambda: offered)
+    tokens = Tokens(context, AsyncMock())
+    return Claims(context, ClaimRecords(host / "records"), lambda: preparer, lambda: offered, tokens)
 
 
 PREPARE_STEPS: dict[str, tuple[Any, str, int]] = {

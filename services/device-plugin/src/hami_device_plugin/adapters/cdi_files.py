@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from hami_device_plugin.decide.allocate.cdi.edits import Edits
-from hami_device_plugin.decide.allocate.cdi.spec import KIND, spec
+from hami_device_plugin.decide.allocate.cdi.spec import CLAIM_PREFIX, KIND, spec
 from hamicommon.errors import HamiError
 from hamicommon.runtime.host.atomic_file import remove_temporaries, write_atomically
 
@@ -63,9 +63,16 @@ def claim_specs(root: Path, claim_uid: str) -> list[Path]:
     return list(root.glob(f"{_CLAIM_PREFIX}{claim_uid}_*{_SUFFIX}"))
 
 
+def token_specs(root: Path, claim_uid: str) -> list[Path]:
+    """Return the specs in *root* of Pods' containers that have tokens of a ResourceClaim."""
+    return list(root.glob(f"{_PREFIX}*_{CLAIM_PREFIX}{claim_uid}_*{_SUFFIX}"))
+
+
 def prepared_claims(root: Path) -> frozenset[str]:
     """Return the UIDs of the ResourceClaims that have specs in *root*, which need not exist."""
-    names = (path.name.removeprefix(_CLAIM_PREFIX) for path in root.glob(f"{_CLAIM_PREFIX}*{_SUFFIX}"))
+    names = [path.name.removeprefix(_CLAIM_PREFIX) for path in root.glob(f"{_CLAIM_PREFIX}*{_SUFFIX}")]
+    devices = [found.device for found in spec_files(root)]
+    names += [device.removeprefix(CLAIM_PREFIX) for device in devices if device.startswith(CLAIM_PREFIX)]
     return frozenset(name.partition("_")[0] for name in names)
 
 

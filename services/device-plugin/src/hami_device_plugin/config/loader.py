@@ -304,4 +304,6 @@ def _sharing(node: NodeConfig, *, spelling: str) -> SharingPolicy:
         spelling=spelling,
         excluded_uuids=node.excluded_uuids,
         excluded_indices=node.excluded_indices,
+        claim_uuids=node.claim_uuids,
+        claim_indices=node.claim_indices,
     )

@@ -107,6 +107,13 @@ class Config(ServiceConfig):
         read=_one_of(KINDS),
         variable="HAMI_NODE_KIND",
     )
+    has_extended_resource: bool = _setting(
+        "--dra-extended-resource",
+        False,
+        "on a Node of kind dra, serve Pods that ask for devices by resources: offer a token for each replica of each "
+        "device, apart from the claimdevices of the Node; webhook and scheduler must serve them too",
+        variable="HAMI_DRA_EXTENDED_RESOURCE",
+    )
     kubelet_root: str = _setting(
         "--kubelet-root",
         "/var/lib/kubelet",

@@ -51,10 +51,16 @@ class SharingPolicy:
     """How replica IDs are spelled, a key of `replicas.ids.SEPARATORS`."""
     excluded_uuids: frozenset[str] = frozenset()
     excluded_indices: frozenset[int] = frozenset()
+    claim_uuids: frozenset[str] = frozenset()
+    claim_indices: frozenset[int] = frozenset()
 
     def excludes(self, uuid: str, index: int) -> bool:
         """Return whether the device of this UUID and index is left out."""
         return uuid in self.excluded_uuids or index in self.excluded_indices
+
+    def is_for_claims(self, device: Device) -> bool:
+        """Return whether the settings of the Node keep *device* for ResourceClaims."""
+        return device.id in self.claim_uuids or device.index in self.claim_indices
 
 
 def inventory(found: Iterable[FoundDevice], policy: SharingPolicy) -> tuple[Device, ...]:

@@ -94,7 +94,7 @@ class Service:
         self._node_loop = NodeLoop(context, found, self._calls, self._links)
         calls, changed = self._calls, self._kubelet_changed
         self._kubelet: KubeletSide = (
-            DraDriver(context, devices, lambda: calls.preparer, changed)
+            DraDriver(context, devices, lambda: calls.preparer, calls.prepare_containers, changed)
             if self._config.node_kind == DRA
             else ReplicaPlugin(context, devices, found, calls, changed)
         )

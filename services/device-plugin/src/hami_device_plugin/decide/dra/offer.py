@@ -66,10 +66,10 @@ class PoolChange:
 
 
 def next_slices(
-    node: Mapping[str, Any], offered: Sequence[Offered], present: Sequence[Object], generation: int
+    node: Mapping[str, Any], offered: Sequence[Offered], present: Sequence[Object], generation: int, tokens: int = 0
 ) -> PoolChange:
     """
-    Return how the slices *present*, the oldest first, become those that offer *offered*.
+    Return how the slices *present*, the oldest first, become those that offer *offered* and so many *tokens*.
 
     *generation* is the highest that was seen. Each change has a higher one, by which readers know the newest, and is
     one of all slices: readers count those of one generation.
@@ -77,7 +77,7 @@ def next_slices(
     Raises:
         EncodeError: the devices do not fit into a slice, or the Node has no UID.
     """
-    wanted = encode_pool(node, offered, generation + 1)
+    wanted = encode_pool(node, offered, generation + 1, tokens)
     kept = _same(wanted, present)
     if kept is not None:
         return PoolChange(delete=tuple(_name(item) for item in present if item not in kept))

@@ -28,7 +28,7 @@ from hami_device_plugin.decide.inventory import FoundDevice
 from hami_device_plugin.decide.probe.enforcement import MpsServer
 from hami_device_plugin.decide.probe.strategy import Strategy
 from hami_device_plugin.decide.replicas.preference import Preference, PreferredRequest
-from hami_device_plugin.serve.allocate.identity import IdentityAllocator
+from hami_device_plugin.serve.allocate.identity import IdentityAllocator, Wanted
 from hami_device_plugin.serve.allocate.kubelet_records import KubeletRecords
 from hami_device_plugin.serve.allocate.last_line import LastLine
 from hami_device_plugin.serve.allocate.lock import LockAllocator
@@ -168,6 +168,16 @@ class Calls:
 
     def _namespace_percent(self, container: Container, shares: ContainerShares) -> int | None:
         return self.preparer.namespace_percent(container, shares)
+
+    async def prepare_containers(self, pod: Pod, wanted: Sequence[Wanted]) -> None:
+        """
+        Prepare the *wanted* containers of a Pod with tokens; `node_loop` marks the Pod.
+
+        Raises:
+            HamiError: one cannot be prepared now.
+        """
+        await self._by_identity.prepare(pod, (), wanted)
+        self._view.changed.set()
 
     async def confirm(self, pod: Pod) -> None:
         """

@@ -11,11 +11,12 @@ Neighbours: `owner` and `pods` decide, `preparation` writes, `calls` makes this.
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from hami_device_plugin.adapters.kube import NodeKube
 from hami_device_plugin.decide.allocate.allocation import Container, Grant, check_count
 from hami_device_plugin.decide.allocate.cdi import spec as cdi
-from hami_device_plugin.decide.allocate.owner import contradiction, named, owner
+from hami_device_plugin.decide.allocate.owner import Allocated, contradiction, named, owner
 from hami_device_plugin.decide.allocate.pods import check_unprivileged, granted_shares
 from hami_device_plugin.serve.allocate.batch import Batch
 from hami_device_plugin.serve.allocate.kubelet_records import KubeletRecords
@@ -27,6 +28,19 @@ from hami_device_plugin.serve.probe.driver_cdi import DriverCdi
 from hamicommon.errors import HamiError
 from hamicommon.model import ContainerShares
 from hamicommon.pod.reading import Pod
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A container that is to be prepared."""
+
+    container: str
+    devices: tuple[str, ...]
+    """Its CDI devices. Each of them carries all of its shares."""
+    replicas: frozenset[str]
+    """What the kubelet, or kube-scheduler, gave it: as many as it was granted shares."""
+    is_of_claim: bool = False
+    """Whether it is prepared once for all of its runs, and not before each start."""
 
 
 class IdentityError(HamiError):
@@ -86,22 +100,30 @@ class IdentityAllocator:
         problem = contradiction(replicas, pod.namespace, pod.name, await self._kubelet.listed())
         if problem:
             raise IdentityError(problem)
+        await self.prepare(pod, entries, [Wanted(container, (device,), replicas) for container, device in devices])
+        return pod
+
+    async def prepare(self, pod: Pod, entries: Sequence[Allocated], wanted: Sequence[Wanted]) -> None:
+        """
+        Prepare the *wanted* containers of *pod*; *entries* are the kubelet's checkpoint.
+
+        Raises:
+            HamiError: one cannot be prepared now; the message names the Pod, the container and what is missing.
+        """
         shares = granted_shares(pod, self._served.name, self._served.vendor)
         self._last_line.check(pod, entries, self._served.devices)
-        prepared = [await self._decided(pod, container, device, shares, replicas) for container, device in devices]
+        prepared = [await self._decided(pod, each, shares) for each in wanted]
         if await self._write(prepared):
             await asyncio.sleep(NOTICE_SECONDS)
         for each in prepared:
             if each.is_checked:
                 self._driver.expect(pod, each.container.name, self._preparer.region_file(each))
-        return pod
 
-    async def _decided(
-        self, pod: Pod, container: str, device: str, shares: Mapping[str, ContainerShares], replicas: frozenset[str]
-    ) -> Prepared:
-        """Return what *container* gets under the CDI device *device*."""
-        granted = self._checked(pod, container, shares, replicas)
-        recipient = _recipient(pod, container, device)
+    async def _decided(self, pod: Pod, wanted: Wanted, shares: Mapping[str, ContainerShares]) -> Prepared:
+        """Return what a container gets under its CDI devices."""
+        container = wanted.container
+        granted = self._checked(pod, container, shares, wanted.replicas)
+        recipient = _recipient(pod, wanted)
         try:
             instances = await self._instances(pod, container, granted) if self._instances else ()
             return await self._preparer.decide(recipient, granted, instances)
@@ -132,10 +154,13 @@ class IdentityAllocator:
         return any(changes)
 
 
-def _recipient(pod: Pod, name: str, device: str) -> Recipient:
+def _recipient(pod: Pod, wanted: Wanted) -> Recipient:
+    name = wanted.container
     found = tuple(one for one in pod.containers if one.name == name)
     container = Container(pod.uid, name)
     for one in found:
         container = Container(pod.uid, name, is_control_disabled=one.is_control_disabled, choices=one.choices)
     shown = f"Pod {pod}, container {name}"
-    return Recipient(container, shown, (device,), found, pod.annotations, pod.has_host_users)
+    return Recipient(
+        container, shown, wanted.devices, found, pod.annotations, pod.has_host_users, is_of_claim=wanted.is_of_claim
+    )

@@ -83,6 +83,8 @@ class Recipient:
     """Those of its Pods."""
     has_host_users: bool = True
     """False if a container has a user namespace, in which no hook may change a file of the host."""
+    is_of_claim: bool = False
+    """Whether the kubelet asks once for all runs of its containers, and again while they run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +119,10 @@ class Prepared:
     @property
     def is_checked(self) -> bool:
         """
-        Whether the runtime marks the region when it applies the edits: that needs a hook, and one container's region.
+        Whether the runtime marks the region when it applies the edits: that needs a hook, and a region for each start.
         """
-        is_alone = not self.container.is_request
-        return self.driver is not None and self.has_library and self.recipient.has_host_users and is_alone
+        is_each_start = not self.recipient.is_of_claim
+        return self.driver is not None and self.has_library and self.recipient.has_host_users and is_each_start
 
 
 class Preparer:
@@ -200,7 +202,7 @@ class Preparer:
             grant = self._grant(prepared, library)
             self._record(prepared)
             if prepared.has_library:
-                prepare = keep_region if prepared.container.is_request else prepare_region
+                prepare = keep_region if prepared.recipient.is_of_claim else prepare_region
                 prepare(self.region_file(prepared))
             if grant.limits:
                 write_limits(Path(grant.limits_directory), encode_limits_file(grant.limits))

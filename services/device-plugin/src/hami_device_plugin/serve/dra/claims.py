@@ -27,6 +27,7 @@ from hami_device_plugin.decide.dra.users import check_users
 from hami_device_plugin.serve.allocate.last_line import EVENT
 from hami_device_plugin.serve.allocate.preparation import NOTICE_SECONDS, Prepared, Preparer, Recipient
 from hami_device_plugin.serve.context import Context
+from hami_device_plugin.serve.dra.tokens import Tokens
 from hami_device_plugin.serve.mig.instances import MigInstances
 from hamicommon.dra.claims import Claim, decode_claim
 from hamicommon.dra.grants import CLAIMS, ClaimGrant, Requests, requests_of
@@ -50,12 +51,14 @@ class Claims:
         records: ClaimRecords,
         preparer: Callable[[], Preparer],
         offered: Callable[[], Mapping[str, Device | Partition]],
+        tokens: Tokens,
         mig: MigInstances | None = None,
     ) -> None:
         """
         Prepare by what *preparer* returns at each call, and remember it in *records*.
 
-        *offered* returns the devices by their names in the slice; *mig* has the instances of a Node in mode `mig`.
+        *offered* returns the devices by their names in the slice; *tokens* prepares claims of tokens, *mig* has the
+        instances of a Node in mode `mig`.
         """
         self._context = context
         self._view = context.view
@@ -63,6 +66,7 @@ class Claims:
         self._records = records
         self._preparer = preparer
         self._offered = offered
+        self._tokens = tokens
         self._mig = mig
         self._one_at_a_time = asyncio.Lock()
         """Held while a claim is written or removed."""
@@ -147,6 +151,8 @@ class Claims:
 
     async def _attempt(self, claim: Claim, recorded: Mapping[str, ClaimGrant], requests: Requests) -> ClaimGrant | str:
         try:
+            if claim.tokens:
+                return await self._tokens.prepare(claim)
             return await self._prepare(claim, recorded.get(claim.uid), requests)
         except HamiError as error:
             return str(error)
@@ -215,6 +221,7 @@ class Claims:
             cdi_devices(grant, request),
             annotations={key: value for pod in pods for key, value in pod.annotations.items()},
             has_host_users=all(pod.has_host_users for pod in pods),
+            is_of_claim=True,
         )
         try:
             return await self._preparer().decide(recipient, grant.shares(request), grant.instances(request))
@@ -248,6 +255,7 @@ class Claims:
 
     def _remove(self, shown: str, uid: str) -> None:
         with host_files_of(f"{shown} cannot be unprepared"), self._records.held():
+            self._tokens.forget(uid)
             self._take_away(uid)
 
     def _take_away(self, uid: str) -> None:

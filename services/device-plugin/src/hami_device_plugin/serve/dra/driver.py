@@ -21,6 +21,7 @@ from hami_device_plugin.serve.allocate.preparation import Preparer
 from hami_device_plugin.serve.context import Context
 from hami_device_plugin.serve.dra.claims import Claims
 from hami_device_plugin.serve.dra.slices import Slices
+from hami_device_plugin.serve.dra.tokens import PrepareContainers, Tokens
 from hami_device_plugin.serve.probe.devices import NodeDevices
 from hamicommon.dra.grants import CLAIMS, RECORDS
 from hamicommon.dra.partitions import Offered, Partition
@@ -35,10 +36,17 @@ class DraDriver:
     """One session's driver."""
 
     def __init__(
-        self, context: Context, devices: NodeDevices, preparer: Callable[[], Preparer], changed: Callable[[], None]
+        self,
+        context: Context,
+        devices: NodeDevices,
+        preparer: Callable[[], Preparer],
+        prepare_containers: PrepareContainers,
+        changed: Callable[[], None],
     ) -> None:
         """
         Serve *devices*; *preparer* returns what prepares the host by the present settings.
+
+        *prepare_containers* prepares those of Pods with tokens.
 
         *changed* is called when the kubelet has registered the driver.
         """
@@ -49,9 +57,12 @@ class DraDriver:
         self._descriptions: Mapping[str, Description] = {}
         folders, pod_uid = Folders(Path(context.config.kubelet_root)), context.config.pod_uid
         self._records = ClaimRecords(context.config.vgpu_directory / CLAIMS / RECORDS)
-        self._claims = Claims(context, self._records, preparer, self._offered, devices.mig)
+        self._claims = Claims(
+            context, self._records, preparer, self._offered, Tokens(context, prepare_containers), devices.mig
+        )
         self._server = DraServer(folders, pod_uid, self._claims, self._states, self._registered)
-        self._slices = Slices(context, self._slice_devices, self._server.is_youngest)
+        self._slices = Slices(context, self._slice_devices, self._token_count, self._server.is_youngest)
+        self._config = context.config
 
     @property
     def is_registering(self) -> bool:
@@ -74,13 +85,17 @@ class DraDriver:
 
     def offer(self, devices: Sequence[Device], config: Config) -> None:
         """Offer *devices* in the slice, and tell the kubelet of their health."""
-        self._devices = devices
+        self._devices, self._config = devices, config
         self._slices.wake()
         self._server.tell_health()
 
     def announced(self, devices: Sequence[Device]) -> tuple[Device, ...]:
-        """Return *devices* as HAMi's scheduler may use them: it grants nothing here, and still explains what runs."""
-        return tuple(replace(device, healthy=False) for device in devices)
+        """
+        Return *devices* as schedulers may use them.
+
+        Those for claims are listed, so that what runs is explained, and closed.
+        """
+        return tuple(device if self._has_tokens(device) else replace(device, healthy=False) for device in devices)
 
     def sharing(self, pods: Iterable[Pod]) -> Iterator[Sharing]:
         """Yield each container of *pods* that uses a prepared claim."""
@@ -117,9 +132,18 @@ class DraDriver:
 
     def _slice_devices(self) -> tuple[Offered, ...]:
         """Return what the slices list: devices that are shared, or in mode `mig` the instances that there can be."""
-        devices = offered_devices(self._devices, self._descriptions, self._context.conditions)
+        by_claims = [device for device in self._devices if not self._has_tokens(device)]
+        devices = offered_devices(by_claims, self._descriptions, self._context.conditions)
         mig = self._found.mig
         return devices if mig is None else offered_partitions(devices, mig.offers, mig.occupied)
+
+    def _has_tokens(self, device: Device) -> bool:
+        """Return whether *device* serves Pods that ask by resources; instances of a Node in mode `mig` never do."""
+        config = self._config
+        return config.has_extended_resource and self._found.mig is None and not config.sharing.is_for_claims(device)
+
+    def _token_count(self) -> int:
+        return sum(device.count for device in self._devices if self._has_tokens(device))
 
     def _offered(self) -> Mapping[str, Device | Partition]:
         return {one.name: one if isinstance(one, Partition) else one.device for one in self._slice_devices()}

@@ -29,16 +29,21 @@ class Slices:
     """The slices of one session."""
 
     def __init__(
-        self, context: Context, devices: Callable[[], Sequence[Offered]], may_write: Callable[[], bool]
+        self,
+        context: Context,
+        devices: Callable[[], Sequence[Offered]],
+        tokens: Callable[[], int],
+        may_write: Callable[[], bool],
     ) -> None:
         """
-        Offer what *devices* returns.
+        Offer what *devices* returns, and as many tokens as *tokens* returns.
 
         *may_write* returns False while a later version of this plugin serves too: what that one writes holds.
         """
         self._context = context
         self._kube: DraKube = context.dra
         self._devices = devices
+        self._tokens = tokens
         self._may_write = may_write
         self._generation = 0
         """The highest that was seen."""
@@ -73,7 +78,7 @@ class Slices:
     async def _keep(self) -> None:
         present = sorted(self._kube.slices.values(), key=generation_of)
         self._generation = max([self._generation, *map(generation_of, present)])
-        change = next_slices(self._context.view.node, self._devices(), present, self._generation)
+        change = next_slices(self._context.view.node, self._devices(), present, self._generation, self._tokens())
         if not (change.write or change.delete) or not await asyncio.to_thread(self._may_write):
             return
         for item in change.write:
