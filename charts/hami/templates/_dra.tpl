@@ -9,6 +9,9 @@ hami-core-gpu.project-hami.io
 Source: https://github.com/kubernetes/kubernetes/blob/v1.37.2/pkg/features/kube_features.go */}}
 {{- define "hami.checkDra" -}}
 {{- $version := .Capabilities.KubeVersion.Version -}}
+{{- if and .Values.dra.extendedResource (not .Values.dra.enabled) -}}
+  {{- fail "dra.extendedResource=true lets Nodes of kind dra serve Pods that ask for resources: set dra.enabled=true as well" -}}
+{{- end -}}
 {{- if and .Values.dra.enabled (semverCompare "<1.34.0-0" $version) -}}
   {{- fail (printf "dra.enabled=true needs Kubernetes 1.36, and this is %s: set dra.enabled=false; Pods get shares by %s" $version .Values.resourceName) -}}
 {{- else if and .Values.dra.enabled (not .Values.dra.featureGates) (semverCompare "<1.36.0-0" $version) -}}
