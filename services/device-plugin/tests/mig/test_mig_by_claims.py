@@ -30,7 +30,7 @@ from hamicommon.dra.grants import ClaimGrant, decode_record, encode_record
 from hamicommon.dra.partitions import Partition, encode_partition, encode_pool
 from hamicommon.dra.slices import Description, OfferedDevice, read_slices
 from hamicommon.model import Device, MigPlacement
-from testbed.resource_slices import problems
+from testbed.resource_slices import problems as problems_of
 
 NODE_OBJECT = {"metadata": {"name": NODE, "uid": "node-uid"}}
 SMALL = "hami-mig-0-1g-6"
@@ -82,7 +82,7 @@ def test_pool_is_one_the_api_server_takes_and_its_counters_are_apart_from_its_de
     """Nine GPUs need more sets of counters and more devices than one slice has."""
     slices = encode_pool(NODE_OBJECT, partitions(9), 3)
 
-    assert [] == list(itertools.chain.from_iterable(problems(item) for item in slices))
+    assert [] == list(itertools.chain.from_iterable(problems_of(item) for item in slices))
     assert [8, 1] == [len(item["spec"]["sharedCounters"]) for item in slices if "sharedCounters" in item["spec"]]
     assert [64, 53] == [len(item["spec"]["devices"]) for item in slices if "devices" in item["spec"]]
     assert [{"name": NODE, "generation": 3, "resourceSliceCount": 4}] * 4 == [item["spec"]["pool"] for item in slices]
@@ -106,12 +106,18 @@ def test_pool_is_written_whole_or_not_at_all() -> None:
     assert ["s0", None] == [item["metadata"].get("name") for item in again]
 
 
-def test_reader_of_shares_meets_instances_without_an_error() -> None:
-    """An instance is no part of a device that is shared."""
-    slices = encode_pool(NODE_OBJECT, partitions(), 1)
+def test_instances_are_read_as_parts_of_their_gpus() -> None:
+    """Each with its place, its memory and its compute, so that what claims hold can be added up by GPU."""
+    offered = partitions(2)
+    slices = encode_pool(NODE_OBJECT, offered, 1)
     named = [item | {"metadata": {"name": f"s{number}"}} for number, item in enumerate(slices)]
 
-    assert ({NODE: {}}, ()) == read_slices(named)
+    found, problems = read_slices(named)
+
+    assert () == problems
+    assert {one.name: one.allocation for one in offered} == {name: one.instance for name, one in found[NODE].items()}
+    large = found[NODE][LARGE].device
+    assert (GPU, 1, 19968, 43) == (large.id, large.count, large.memory_mib, large.core_percent)
 
 
 def test_instance_has_the_names_of_nvidias_driver_and_no_uuid_before_it_exists() -> None:

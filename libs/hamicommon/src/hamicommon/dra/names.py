@@ -26,8 +26,12 @@ MEMORY: Final = "memory"
 """Capacity: memory in bytes, in steps of 1 MiB."""
 REPLICAS: Final = "replicas"
 """Our own capacity: how many shares a device takes. A share is one, whether or not its claim says so."""
+MEMORY_SLICE: Final = "memory-slice-"
+"""Start of the names of the counters of a GPU with MIG, one for each of its memory slices; their number follows."""
 TAINT_PREFIX: Final = "hami.io/device-"
 """Start of the keys of taints; the rest says why the device takes no new shares."""
+OCCUPIED_TAINT: Final = f"{TAINT_PREFIX}occupied"
+"""Of a place for a MIG instance where something stands that no claim accounts for, such as a Pod's from before."""
 
 
 PLUGIN: Final = "plugin"

@@ -12,13 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from hamicommon.dra.names import CORES, MEMORY, PARTITION_TYPE, TAINT_PREFIX
+from hamicommon.dra.names import CORES, MEMORY, MEMORY_SLICE, OCCUPIED_TAINT, PARTITION_TYPE
 from hamicommon.dra.slices import DEVICES_MAX, OfferedDevice, encode_device, encode_devices, encode_part, mib_quantity
 from hamicommon.dra.tokens import encode_tokens
 from hamicommon.model import MigAllocation, MigPlacement, MigProfile, Object, Share
 
-OCCUPIED: Final = "occupied"
-"""The word of the taint where something stands that no claim accounts for."""
 COUNTER_SETS_MAX: Final = 8
 """Of one slice."""
 _NVIDIA: Final = "gpu.nvidia.com"
@@ -96,7 +94,7 @@ def encode_partition(partition: Partition) -> Object:
     parent, profile = {"string": partition.gpu.device.id}, {"string": partition.profile.name}
     taints = list(gpu.get("taints", ()))
     if partition.is_occupied:
-        taints.append({"key": f"{TAINT_PREFIX}{OCCUPIED}", "effect": "NoSchedule"})
+        taints.append({"key": OCCUPIED_TAINT, "effect": "NoSchedule"})
     return {
         "name": partition.name,
         "attributes": {name: value for name, value in gpu["attributes"].items() if name not in _UUIDS}
@@ -131,5 +129,5 @@ def _counter_set(gpu: OfferedDevice) -> str:
 
 def _memory_slices(placement: MigPlacement) -> Object:
     return {
-        f"memory-slice-{number}": {"value": "1"} for number in range(placement.start, placement.start + placement.size)
+        f"{MEMORY_SLICE}{number}": {"value": "1"} for number in range(placement.start, placement.start + placement.size)
     }

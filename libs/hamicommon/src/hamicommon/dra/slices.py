@@ -1,5 +1,7 @@
 """
-The ResourceSlices of Nodes: one pool for each Node, named after it. Written in one slice with all of its devices.
+The ResourceSlices of Nodes: one pool for each Node, named after it.
+
+Devices that are shared are in one slice; `partitions` writes those of MIG instances.
 
 A Node may write slices that name itself. So a pool of another name is refused when slices are read, or one Node could
 replace the devices of another.
@@ -28,13 +30,14 @@ from hamicommon.dra.names import (
     DEVICE_TYPE,
     DRIVER,
     MEMORY,
+    MEMORY_SLICE,
     PARTITION_TYPE,
     REPLICAS,
     TAINT_PREFIX,
     TOKEN_TYPE,
     device_name,
 )
-from hamicommon.model import Device, Object
+from hamicommon.model import Device, MigAllocation, MigPlacement, Object
 from hamicommon.wire.errors import DecodeError, EncodeError, quote
 
 DEVICES_MAX: Final = 64
@@ -57,6 +60,8 @@ _NVIDIAS: Final = (
 )
 """Attributes that mean the same in NVIDIA's driver."""
 _WHOLE_PERCENT: Final = 100
+_DIGITS_MAX: Final = 2
+"""Of the number of a memory slice."""
 _BINARY_SUFFIXES: Final = ("Mi", "Gi", "Ti", "Pi", "Ei")
 
 
@@ -102,9 +107,14 @@ class SliceDevice:
     """One device as a slice lists it."""
 
     device: Device
-    """With what a slice says of it; unhealthy if a taint keeps new shares away."""
+    """
+    With what a slice says of it; unhealthy if a taint keeps new shares away. Of a MIG instance it is the part of the
+    GPU that the instance takes, one share, with the GPU's UUID.
+    """
     taints: tuple[str, ...] = ()
     """The keys of taints that keep new shares away."""
+    instance: MigAllocation | None = None
+    """The MIG instance that it is; None for a device that is shared."""
 
 
 Pool = Mapping[str, SliceDevice]
@@ -280,10 +290,9 @@ def _slice(spec: Mapping[str, Any], name: str) -> Slice:
     for number, entry in enumerate(entries):
         place = f"spec.devices[{number}]"
         item = object_entry(entry, place)
-        kind = _said(object_field(item, "attributes", place, is_optional=True), "type")
-        tokens += kind == TOKEN_TYPE
-        if kind in (PARTITION_TYPE, TOKEN_TYPE):
-            continue  # A MIG instance takes no part of a device that is shared, and what a token takes the Pod says.
+        if _said(object_field(item, "attributes", place, is_optional=True), "type") == TOKEN_TYPE:
+            tokens += 1
+            continue  # What a token takes of devices, its Pod says.
         device = text_field(item, "name", place)
         if device in devices:
             raise DecodeError(f"{place}.name", f"{quote(device)} is listed twice")
@@ -295,10 +304,9 @@ def _slice(spec: Mapping[str, Any], name: str) -> Slice:
 
 def _device(item: Mapping[str, Any], place: str) -> SliceDevice:
     attributes = object_field(item, "attributes", place)
-    where = f"{place}.attributes"
-    uuid = text_field(object_field(attributes, "uuid", where), "string", f"{where}.uuid")
-    if any(separator in uuid for separator in _UUID_SEPARATORS):
-        raise DecodeError(f"{where}.uuid", f"{quote(uuid)} has a separator of the Pod annotations in it")
+    is_partition = _said(attributes, "type") == PARTITION_TYPE
+    uuid = _uuid(attributes, "parentUUID" if is_partition else "uuid", f"{place}.attributes")
+    instance = _instance(item, uuid, place) if is_partition else None
     capacity = object_field(item, "capacity", place)
     where = f"{place}.capacity"
     values = {
@@ -313,13 +321,45 @@ def _device(item: Mapping[str, Any], place: str) -> SliceDevice:
     )
     device = Device(
         uuid,
-        count=whole_amount(values, REPLICAS, where),
+        count=1 if is_partition else whole_amount(values, REPLICAS, where),
         memory_mib=memory_mib(values, where),
         core_percent=whole_amount(values, CORES, where),
         type=_said(attributes, "productName"),
         healthy=not taints,
     )
-    return SliceDevice(device, taints)
+    return SliceDevice(device, taints, instance)
+
+
+def _instance(item: Mapping[str, Any], gpu_uuid: str, place: str) -> MigAllocation:
+    """Return the MIG instance that a device is; the memory slices that it consumes are its placement."""
+    profile = _string(item["attributes"], "profile", f"{place}.attributes")
+    where = f"{place}.consumesCounters"
+    entries = [object_entry(entry, where) for entry in list_field(item, "consumesCounters", place)]
+    names = [name for entry in entries for name in object_field(entry, "counters", where)]
+    taken = {_memory_slice(name, where) for name in names}
+    start = min(taken, default=0)
+    if taken != set(range(start, start + len(taken))) or not taken:
+        raise DecodeError(where, f"{quote(', '.join(names))} are no memory slices in a row")
+    return MigAllocation(0, 0, gpu_uuid, profile, MigPlacement(start, len(taken)))
+
+
+def _memory_slice(name: str, place: str) -> int:
+    number = name.removeprefix(MEMORY_SLICE)
+    if number == name or not (number.isascii() and number.isdigit() and len(number) <= _DIGITS_MAX):
+        raise DecodeError(place, f"{quote(name)} is no memory slice")
+    return int(number)
+
+
+def _uuid(attributes: Mapping[str, Any], name: str, place: str) -> str:
+    """Return the UUID in an attribute. Raises: DecodeError: it is none that the Pod annotations can have."""
+    uuid = _string(attributes, name, place)
+    if any(separator in uuid for separator in _UUID_SEPARATORS):
+        raise DecodeError(f"{place}.{name}", f"{quote(uuid)} has a separator of the Pod annotations in it")
+    return uuid
+
+
+def _string(attributes: Mapping[str, Any], name: str, place: str) -> str:
+    return text_field(object_field(attributes, name, place), "string", f"{place}.{name}")
 
 
 def _said(attributes: Mapping[str, Any], name: str) -> str:
