@@ -8,20 +8,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hami_scheduler.explain import wording
+from hami_scheduler.rules.mig import mig_state
 from hami_scheduler.search.filter import filter_nodes
 from hami_scheduler.search.preempt import must_leave
 from hami_scheduler.state.cluster import Cluster
 from hami_scheduler.state.ledger import above_capacity
 from hami_scheduler.values.inventory import Problem
 from hamicommon.dra.names import DRIVER
-from hamicommon.dra.partitions import encode_pool
+from hamicommon.dra.partitions import Partition, encode_pool
 from hamicommon.dra.slices import Description, OfferedDevice
-from hamicommon.model import Object
+from hamicommon.model import MigPlacement, MigProfile, Object
 
 from ..support.builders import (
     QUOTA,
     a_cluster,
     a_device,
+    a_mig_device,
     a_node,
     a_pod,
     a_request,
@@ -47,10 +49,11 @@ def a_slice(node: str = "n1", *, devices: int = 2, generation: int = 1, **pool: 
     return found
 
 
-def a_result(device: int = 0, pool: object = "n1", **changes: Any) -> Object:
-    """Return one result: a share of 1 GiB and 30 percent."""
+def a_result(device: int | str = 0, pool: object = "n1", **changes: Any) -> Object:
+    """Return one result: a share of 1 GiB and 30 percent of the device with a number or a name."""
+    name = device if isinstance(device, str) else f"hami-gpu-{device}"
     consumed = {"memory": "1Gi", "cores": "30", "replicas": "1"}
-    found = {"request": "gpu", "driver": DRIVER, "pool": pool, "device": f"hami-gpu-{device}", "shareID": "s"}
+    found = {"request": "gpu", "driver": DRIVER, "pool": pool, "device": name, "shareID": "s"}
     return found | {"consumedCapacity": consumed} | changes
 
 
@@ -141,6 +144,42 @@ def test_device_without_a_slice_is_reported_only_once_both_collections_are_liste
 
     cluster.claims.put_slice(a_slice(devices=8, generation=2))
     assert ({"GPU-n1-7": [1, 1024, 30]}, 0) == (promises(cluster, "n1"), cluster.claims.unknown_devices)
+
+
+def a_mig_slices(node: str = "n1", start: int = 0) -> tuple[Object, ...]:
+    """Return the slices of *node*, whose one GPU `GPU-<node>-0` can be cut into instances of 10 GiB and 15 percent."""
+    gpu = OfferedDevice(a_device(f"GPU-{node}-0", memory_mib=81920), Description(0))
+    profile = MigProfile("1g.10gb", 9728, 15, 1, (MigPlacement(start, 1), MigPlacement(start + 1, 1)))
+    offered = [Partition(gpu, profile, place, 14) for place in profile.placements]
+    found = encode_pool({"metadata": {"name": node, "uid": node}}, offered, 1)
+    return tuple(item | {"metadata": {"name": f"{node}-{number}"}} for number, item in enumerate(found))
+
+
+def test_mig_instance_counts_on_its_gpu_as_one_of_an_annotation_does() -> None:
+    """It is one share with the memory and compute of its profile, of a device that the Node's annotation lists."""
+    results = [a_result(consumedCapacity=None, device=f"hami-mig-0-1g-{start}") for start in (0, 1)]
+    reported: list[Problem] = []
+    cluster = Cluster(vendors(), lambda _kind, _name, problem: reported.append(problem))
+    cluster.put_node(a_claim_node())
+    cluster.claims.replace_slices(list(a_mig_slices()))
+    cluster.claims.replace_claims([a_claim("c", *results)])
+
+    assert {"GPU-n1-0": [2, 2 * 9728, 30]} == promises(cluster, "n1")
+    assert ([], 0) == (reported, cluster.claims.unknown_devices)
+    entry = cluster.ledger.node("n1")
+    assert entry is not None
+    assert [10] == [device.count for device in entry.inventory.devices]
+
+
+def test_place_of_a_claims_instance_is_taken_on_a_node_that_has_a_device_plugin_again() -> None:
+    """The instance still stands there, and the next one goes beside it."""
+    claim = a_claim("c", a_result(device="hami-mig-0-1g-6", consumedCapacity=None))
+    gpu = a_mig_device("GPU-n1-0")
+    cluster = with_claims(claim, slices=a_mig_slices(start=6), nodes=(a_node("n1", gpu),))
+
+    [grant] = cluster.ledger.grants_on("n1")
+    assert [MigPlacement(6, 1)] == mig_state([gpu], [grant]).occupied["GPU-n1-0"]
+    assert set() == mig_state([gpu], [grant]).incomplete
 
 
 def test_devices_for_claims_are_closed_to_pods_that_ask_by_resources() -> None:

@@ -2,9 +2,10 @@
 What ResourceClaims hold: the allocated results of our DRA driver, as grants in the ledger.
 
 Owns the claims and slices as they are now. What is counted depends on them alone, so that neither their order nor a
-restart matters. A result names a device by pool and name, and only a slice says which UUID that is. A grant of a claim
-has no Pod: it is in no quota, reserves nothing, and no Pod's end frees it. Must never count a claim twice, however many
-Pods share it. Neighbours: `ledger` adds the grants up, `cluster` says what Nodes offer.
+restart matters. A result names a device by pool and name, and only a slice says which UUID that is. A MIG instance is
+a share of its GPU and has its place, as one that an annotation grants. A grant of a claim has no Pod: it is in no
+quota, reserves nothing, and no Pod's end frees it. Must never count a claim twice, however many Pods share it.
+Neighbours: `ledger` adds the grants up, `cluster` says what Nodes offer.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -15,6 +16,7 @@ from hami_scheduler.values.grant import Grant
 from hami_scheduler.values.inventory import Problem
 from hamicommon.dra.claims import Claim, read_claim
 from hamicommon.dra.slices import Pool, Slice, decode_slice, pools, token_count
+from hamicommon.model import MigAllocation
 from hamicommon.pod.amounts import NOTHING, Amounts
 from hamicommon.wire.errors import DecodeError
 
@@ -175,6 +177,7 @@ class Claims:
                 del self._of_pool[pool]
         devices = self.pool(pool)
         held: dict[str, Amounts] = {}
+        instances: list[MigAllocation] = []
         unknown: list[str] = []
         for result in results:
             listed = devices.get(result.device)
@@ -182,9 +185,10 @@ class Claims:
                 unknown.append(result.device)
             elif not result.is_admin:
                 held[listed.device.id] = held.get(listed.device.id, NOTHING).plus(result.of(listed.device))
+                instances += [listed.instance] if listed.instance else []
         key = f"{uid}/{pool}"
         if claim is not None and held:
-            self._ledger.put(Grant(key, claim.namespace, claim.name, pool, (), {}, claimed=held))
+            self._ledger.put(Grant(key, claim.namespace, claim.name, pool, (), {}, mig=tuple(instances), claimed=held))
         else:
             self._ledger.drop(key)
         self._unknown.pop((uid, pool), None)

@@ -148,8 +148,7 @@ class Cluster:
         tokens = self.claims.tokens(listed.name) if self._mapping_class == TOKEN_CLASS else 0
         if tokens:
             listed = with_tokens(listed, tokens, self.vendors)
-        pool = self.claims.pool(listed.name).values()
-        return with_claimable(offered(listed, self.vendors), (each.device for each in pool))
+        return with_claimable(offered(listed, self.vendors), self.claims.pool(listed.name), listed.devices)
 
     def map_count(self, device_class: str) -> None:
         """

@@ -12,6 +12,7 @@ from typing import Any
 
 from hami_scheduler.values.vendor import VendorRules
 from hamicommon.dra.names import DRA
+from hamicommon.dra.slices import Pool
 from hamicommon.model import Device
 from hamicommon.vendors import nvidia
 from hamicommon.wire import keys
@@ -179,14 +180,17 @@ def with_tokens(inventory: NodeInventory, tokens: int, vendors: Iterable[VendorR
     return replace(inventory, has_tokens=True, replicas={**(inventory.replicas or {}), **counts}, lost={})
 
 
-def with_claimable(inventory: NodeInventory, claimable: Iterable[Device]) -> NodeInventory:
+def with_claimable(inventory: NodeInventory, pool: Pool, listed: Iterable[Device]) -> NodeInventory:
     """
     Return *inventory* with the devices that its Node gives by ResourceClaims, closed to Pods.
 
-    They are there so that what claims and the Pods from before hold of them is counted.
+    They are there so that what claims and the Pods from before hold of them is counted. Those that are shared are as
+    *pool* has them, and GPUs of which it has instances are as the Node has *listed* them.
     """
+    cut = {one.instance.gpu_uuid for one in pool.values() if one.instance is not None}
+    shared = (one.device for one in pool.values() if one.instance is None)
     devices = {device.id: device for device in inventory.devices}
-    for device in claimable:
+    for device in (*shared, *(gpu for gpu in listed if gpu.id in cut)):
         devices.setdefault(device.id, replace(device, vendor=nvidia.KEY, healthy=False))
     return replace(inventory, devices=tuple(devices.values()))
 
