@@ -22,7 +22,7 @@ from hami_monitor.decide.watchdog.findings import Kind
 from hami_monitor.serve.claims import ClaimRegions
 from hami_monitor.serve.monitor import Monitor
 from hamicommon.dra.grants import CLAIMS, RECORDS, ClaimGrant, GrantedResult, encode_record
-from hamicommon.model import Object, Share
+from hamicommon.model import MigAllocation, MigPlacement, Object, Share
 from hamicommon.pod.control_groups import ContainerGroup
 from hamicommon.runtime.api.kube import Kube
 from hamicommon.runtime.host.records import UNPRELOADED, record
@@ -183,6 +183,36 @@ def test_share_of_a_request_is_that_of_its_results() -> None:
 
     assert [{"main": grants[0].shares("big")}, {}, {}] == [pod.shares for pod in found]
     assert [3, 4] == [share.memory_mib for share in found[0].shares["main"]]
+
+
+def an_instance(number: int, mig_uuid: str | None = None) -> GrantedResult:
+    """Return a MIG instance that the request `small` has; it exists if it has a UUID."""
+    ids = (None, None) if mig_uuid is None else (number, 0)
+    place = MigAllocation(0, 0, GPU_A, "1g.5gb", MigPlacement(number, 1), mig_uuid, *ids)
+    return GrantedResult("small", "n1", f"hami-mig-0-1g-{number}", "", Share(GPU_A, "", 4864, 15), 0, place)
+
+
+async def test_instance_of_a_claim_is_shown_as_one_of_an_annotation(
+    hook_path: HookPath, pod_server: PodServer, started: Start
+) -> None:
+    """By its UUID once it exists. It has no region and no limit of ours."""
+    grant = ClaimGrant("ns", "claim", "c1", (an_instance(5), an_instance(6, "MIG-6")))
+    records = hook_path.path / CLAIMS / RECORDS
+    records.mkdir(parents=True)
+    (records / "c1.json").write_bytes(encode_record(grant))
+    pod_server.put(a_claim_pod())
+
+    async with started() as service:
+
+        async def found() -> list[Any]:
+            samples = await service.samples()
+            names = ("hami_mig_device_info", "hami_vgpu_memory_limit_bytes")
+            shown = [dict(one) for one in samples.get("hami_claim_info", {})]
+            return [*([dict(one) for one in samples.get(name, {})] for name in names), len(shown)]
+
+        instance = {"mig_uuid": "MIG-6", "profile": "1g.5gb", "gpu_instance_id": "6", "compute_instance_id": "0"}
+        share = dict(labels("u1")) | {"vdevice_index": "1"}
+        await eventually_equal(found, [[share | instance], [], 1])
 
 
 def test_request_has_the_highest_priority_of_its_users() -> None:

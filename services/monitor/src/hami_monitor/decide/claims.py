@@ -2,6 +2,7 @@
 Decide which containers use the requests of ResourceClaims that are prepared on this Node, and give them their shares.
 
 All containers that use a request have one region, in the directory of the request. So its use is that of all of them.
+A request with MIG instances has none.
 Neighbours: `hamicommon.dra.grants` reads what was prepared, `pods` has the Pods.
 """
 
@@ -13,6 +14,7 @@ from hami_monitor.decide.containers import ContainerKey
 from hami_monitor.decide.grants import Grant
 from hami_monitor.decide.pods import MonitoredPod
 from hamicommon.dra.grants import ClaimGrant, requests_of, used_requests
+from hamicommon.model import MigAllocation
 from hamicommon.pod.variables import DEFAULT_PRIORITY
 
 T = TypeVar("T")
@@ -32,8 +34,19 @@ class UsedRequest:
 def request_grants(grants: Iterable[ClaimGrant]) -> dict[ContainerKey, Grant]:
     """Return what each prepared request of *grants* has, by the key of its directory."""
     return {
-        ContainerKey(grant.uid, request): Grant(grant.shares(request)) for grant in grants for request in grant.requests
+        ContainerKey(grant.uid, request): Grant(grant.shares(request), _instances(grant, request))
+        for grant in grants
+        for request in grant.requests
     }
+
+
+def _instances(grant: ClaimGrant, request: str) -> tuple[MigAllocation, ...]:
+    results = [result for result in grant.results if result.request == request]
+    return tuple(
+        replace(result.instance, device_index=index)
+        for index, result in enumerate(results)
+        if result.instance is not None
+    )
 
 
 def used_by(pods: Iterable[MonitoredPod], grants: Iterable[ClaimGrant]) -> dict[ContainerKey, UsedRequest]:
@@ -65,15 +78,17 @@ def with_priorities(
 def with_claims(
     pods: Iterable[MonitoredPod], used: Mapping[ContainerKey, UsedRequest], grants: Mapping[ContainerKey, Grant]
 ) -> tuple[MonitoredPod, ...]:
-    """Return *pods* with the shares of the requests that are *used*; one that has ended holds none."""
+    """Return *pods* with the shares and instances of the requests that are *used*; one that has ended holds none."""
     found = []
     for pod in pods:
-        shares = {
-            container: grants[used[key].key].shares
+        held = {
+            container: grants[used[key].key]
             for container in pod.claims
             if (key := ContainerKey(pod.uid, container)) in used and pod.holds
         }
-        found.append(replace(pod, shares={**pod.shares, **shares}) if shares else pod)
+        shares = {**pod.shares, **{container: grant.shares for container, grant in held.items()}}
+        instances = [(container, one) for container, grant in held.items() for one in grant.instances]
+        found.append(replace(pod, shares=shares, mig_allocations=(*pod.mig_allocations, *instances)) if held else pod)
     return tuple(found)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hami_monitor.decide.containers import ContainerKey
 from hami_monitor.decide.feedback import FeedbackState
 from hami_monitor.decide.pods import MonitoredPod
-from hamicommon.model import Share
+from hamicommon.model import MigAllocation, Share
 from hamicommon.pod.variables import DEFAULT_PRIORITY
 from hamicommon.wire.region.sums import RegionState
 
@@ -21,6 +21,8 @@ class Grant:
     """One container's part of the Node's devices."""
 
     shares: tuple[Share, ...] = ()
+    instances: tuple[MigAllocation, ...] = ()
+    """The MIG instances that a claim gives, by the position of their share."""
     priority: int = DEFAULT_PRIORITY
 
 
@@ -35,7 +37,7 @@ def grants_of(pods: Iterable[MonitoredPod]) -> dict[ContainerKey, Grant]:
         for container, shares in pod.shares.items():
             if container not in partitioned:
                 priority = pod.priorities.get(container, DEFAULT_PRIORITY)
-                found[ContainerKey(pod.uid, container)] = Grant(shares, priority)
+                found[ContainerKey(pod.uid, container)] = Grant(shares, priority=priority)
     return found
 
 
