@@ -8,9 +8,11 @@ from typing import Any
 import orjson
 
 from hamicommon.dra.names import API_VERSION, DRIVER
-from hamicommon.dra.partitions import encode_pool
+from hamicommon.dra.partitions import Partition, encode_pool
 from hamicommon.dra.slices import Description, OfferedDevice
+from hamicommon.model import MigPlacement, MigProfile
 from hamicommon.wire import keys
+from kubectl_hami.answer.grants import comparisons
 from kubectl_hami.answer.state import state_of
 from kubectl_hami.answer.top import namespace_rows, pod_rows
 from kubectl_hami.read.collect import collect
@@ -21,6 +23,7 @@ from .builders import NOW, a_device, a_node, a_pod, a_scrape
 from .fakes import FakeSource
 
 UNHEALTHY = a_device(healthy=False)
+PROFILE = MigProfile("1g.5gb", 4864, 15, 1, (MigPlacement(0, 1), MigPlacement(1, 1)))
 CLAIMS, SLICES = (f"/apis/{API_VERSION}/{kind}" for kind in ("resourceclaims", "resourceslices"))
 
 
@@ -125,6 +128,32 @@ def test_claim_with_a_device_that_no_slice_lists_is_a_problem() -> None:
     assert "ResourceClaim default/d has device hami-gpu-7 of n1, which no ResourceSlice lists; it is left out" in (
         state.problems
     )
+
+
+def a_mig_cluster(*pods: dict[str, Any], **more: Any) -> ClusterSnapshot:
+    """Return a cluster with a GPU that can be cut into instances, and a claim for two of them."""
+    node = a_node("n1", a_device(healthy=False, mode="mig", count=7), **{keys.NODE_KIND: "dra"})
+    offered = [Partition(OfferedDevice(a_device(), Description(0)), PROFILE, place, 14) for place in PROFILE.placements]
+    slices = [
+        item | {"metadata": {"name": f"s{number}"}}
+        for number, item in enumerate(encode_pool({"metadata": {"name": "n1", "uid": "u"}}, offered, 1))
+    ]
+    claim = a_claim()
+    claim["status"]["allocation"]["devices"]["results"] = [
+        {"request": "gpu", "driver": DRIVER, "pool": "n1", "device": one.name} for one in offered
+    ]
+    return snapshot(*pods, **{"nodes": (node,), "claims": (claim,), "slices": tuple(slices), **more})
+
+
+def test_instances_of_a_claim_are_shown_as_those_of_an_annotation() -> None:
+    """Both are parts of one GPU, which the container has once, and the instance is the limit."""
+    state = state_of(a_mig_cluster(a_user("p")))
+
+    device = device_of(state)
+    assert (2, 2 * 4864, 30) == (device.granted_replicas, device.granted_memory_mib, device.granted_core_percent)
+    assert [("p", "c", 2 * 4864)] == [(share.pod, share.claim, share.memory_mib) for share in device.shares]
+    assert ["its MIG instance is the limit (by ResourceClaim c)"] == [one.why for one in comparisons(state)]
+    assert () == state.problems
 
 
 def test_claims_are_read_only_where_a_node_shares_devices_by_them() -> None:

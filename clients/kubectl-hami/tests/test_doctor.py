@@ -12,8 +12,9 @@ import pytest
 import yaml
 
 from hamicommon.dra.names import DRIVER
-from hamicommon.dra.partitions import encode_pool
+from hamicommon.dra.partitions import Partition, encode_pool
 from hamicommon.dra.slices import Description, OfferedDevice
+from hamicommon.model import MigPlacement, MigProfile
 from hamicommon.wire import keys
 from kubectl_hami.answer.doctor import CHECKS, checks
 from kubectl_hami.values.diagnosis import Check, Examined, Service
@@ -154,6 +155,15 @@ def in_both_ways() -> Examined:
     return examined
 
 
+def cut_into_instances(*faults: str, is_occupied: bool = False) -> Examined:
+    """Return the same whose device can be cut into two MIG instances."""
+    gpu = OfferedDevice(a_device("GPU-a"), Description(0), faults)
+    profile = MigProfile("1g.5gb", 4864, 15, 1, (MigPlacement(0, 1), MigPlacement(1, 1)))
+    offered = [Partition(gpu, profile, place, 14, is_occupied) for place in profile.placements]
+    made = encode_pool({"metadata": {"name": "n1", "uid": "u"}}, offered, 1)
+    return by_claims(*(item | {"metadata": {"name": f"n1-{number}"}} for number, item in enumerate(made)))
+
+
 def of_another_pool() -> dict[str, Any]:
     """Return a slice of n1 that names the pool of another Node."""
     found = a_slice("GPU-a")
@@ -173,6 +183,19 @@ def test_all_is_good_where_a_node_gives_its_devices_by_claims() -> None:
     examined = by_claims(a_slice("GPU-a"), a_slice("GPU-z", driver="gpu.nvidia.com"))
 
     assert [] == [check for check in checks(examined) if check.health != "good"]
+
+
+def test_gpu_that_can_be_cut_into_instances_is_named_once() -> None:
+    """What stands in the place of an instance is no fault: its Pod runs on."""
+    assert {
+        ("doubtful", "takes no new claims: GPU-a on n1 (hami.io/device-xid)"),
+        ("good", "1 devices are offered by claims on 1 Nodes"),
+    } == {
+        (check.health, check.found)
+        for examined in (cut_into_instances("xid"), cut_into_instances(is_occupied=True))
+        for check in checks(examined)
+        if check.name == "claims"
+    }
 
 
 @pytest.mark.parametrize(

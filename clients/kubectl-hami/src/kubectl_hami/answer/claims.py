@@ -1,8 +1,9 @@
 """
 Read the shares that ResourceClaims give, and the devices of Nodes that share them this way.
 
-A claim names a device of a Node's pool, and the Node's ResourceSlices say which device that is. A claim counts once,
-however many Pods use it; each container that uses it has a share in the list.
+A claim names a device of a Node's pool, and the Node's ResourceSlices say which device that is. A MIG instance is shown
+as a share of its GPU, as one that an annotation grants. A claim counts once, however many Pods use it; each container
+that uses it has a share in the list.
 """
 
 from collections import defaultdict
@@ -69,16 +70,12 @@ def claim_allocations(
         for part in _parts(claim, pools, problems):
             by_node[part.node].append(part)
         for node, parts in by_node.items():
-            amounts: dict[str, Amounts] = {}
-            for part in parts:
-                amounts[part.device.id] = amounts.get(part.device.id, NOTHING).plus(part.taken)
             shares = tuple(
-                (part.device.id, NVIDIA, _share(pod, container, claim, part))
+                (uuid, NVIDIA, _share(pod, container, claim, taken))
                 for pod, container, request in users[claim.namespace, claim.name]
-                for part in parts
-                if part.request == request
+                for uuid, taken in _sums(part for part in parts if part.request == request).items()
             )
-            yield PodAllocation(claim.namespace, node, amounts, shares)
+            yield PodAllocation(claim.namespace, node, _sums(parts), shares)
 
 
 _Use = tuple[Pod, Container, str]
@@ -110,5 +107,13 @@ def _parts(claim: Claim, pools: Mapping[str, Pool], problems: list[str]) -> Iter
         yield _Part(base_request(result.request), result.pool, listed.device, result.of(listed.device))
 
 
-def _share(pod: Pod, container: Container, claim: Claim, part: _Part) -> Share:
-    return replace(share_of(pod, container, part.taken), claim=claim.name, phase="")
+def _sums(parts: Iterable[_Part]) -> dict[str, Amounts]:
+    """Return what *parts* take of each device: several may be MIG instances of one."""
+    found: dict[str, Amounts] = {}
+    for part in parts:
+        found[part.device.id] = found.get(part.device.id, NOTHING).plus(part.taken)
+    return found
+
+
+def _share(pod: Pod, container: Container, claim: Claim, taken: Amounts) -> Share:
+    return replace(share_of(pod, container, taken), claim=claim.name, phase="")

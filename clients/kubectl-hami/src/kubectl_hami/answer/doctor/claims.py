@@ -5,7 +5,7 @@ What a Node that gives its devices by ResourceClaims must have.
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from hamicommon.dra.names import DRA, node_kind
+from hamicommon.dra.names import DRA, OCCUPIED_TAINT, node_kind
 from hamicommon.dra.slices import Pool, read_slices
 from hamicommon.model import Object
 from hamicommon.vendors.nvidia import KEY as NVIDIA
@@ -78,13 +78,14 @@ def _incomplete(cluster: ClusterSnapshot, claiming: Sequence[str], offered: Mapp
     if lacking:
         return bad(f"in no ResourceSlice: {named(lacking)}", _LOG)
     closed = [
-        f"{each.device.id} on {name} ({', '.join(each.taints)})"
+        f"{each.device.id} on {name} ({', '.join(taints)})"
         for name in claiming
         for each in offered[name].values()
-        if each.taints
+        if (taints := [taint for taint in each.taints if taint != OCCUPIED_TAINT])
     ]
     if closed:
-        return doubtful(f"takes no new claims: {named(closed)}", "docs/when-a-card-fails.md says what to do")
+        unique = list(dict.fromkeys(closed))  # All instances of a GPU have its taints.
+        return doubtful(f"takes no new claims: {named(unique)}", "docs/when-a-card-fails.md says what to do")
     return good(f"{sum(map(len, uuids.values()))} devices are offered by claims on {len(claiming)} Nodes")
 
 
