@@ -276,15 +276,18 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end -}}
 
-{{/* Not empty if the device plugin reads or changes MIG instances. It is privileged then: in a CDI mode, NVIDIA's runtime gives a
-container no GPU in MIG mode, and only the instances that it finds at the container's start.
+{{/* Not empty if the device plugin of Nodes of a kind reads or changes MIG instances. It is privileged then: in a CDI mode, NVIDIA's runtime gives a
+container no GPU in MIG mode, and only the instances that it finds at the container's start. Instances that an administrator made
+are for Nodes of kind plugin. Argument: (list $ kind).
 Source: https://github.com/NVIDIA/nvidia-container-toolkit/blob/main/pkg/nvcdi/lib-nvml.go */}}
 {{- define "hami.hasMig" -}}
-{{- $plugin := .Values.devicePlugin -}}
+{{- $kind := index . 1 -}}
+{{- $all := index . 0 -}}
+{{- $plugin := $all.Values.devicePlugin -}}
 {{- $strategies := list $plugin.migStrategy -}}
 {{- $modes := list -}}
 {{- range $plugin.nodeConfig.nodeconfig }}{{ $modes = append $modes .operatingmode }}{{ end -}}
-{{- $files := list (include "hami.deviceConfig" . | fromYaml) -}}
+{{- $files := list (include "hami.deviceConfig" $all | fromYaml) -}}
 {{- range $name, $text := $plugin.config.map -}}
   {{- $named := fromYaml $text -}}
   {{- if $named.Error }}{{ fail (printf "devicePlugin.config.map.%s is not YAML: %s" $name $named.Error) }}{{ end -}}
@@ -295,6 +298,7 @@ Source: https://github.com/NVIDIA/nvidia-container-toolkit/blob/main/pkg/nvcdi/l
 {{- if and (has "mig" $modes) (not (include "hami.at" (list (first $files) "nvidia.migProfileAllowlist") | fromJson).value) -}}
   {{- fail "operatingmode mig needs the profiles to offer: add nvidia.migProfileAllowlist to deviceConfig.content, as in the chart's values.yaml" -}}
 {{- end -}}
+{{- if eq $kind "dra" }}{{ $strategies = list }}{{ end -}}
 {{- if or $plugin.migRights (has "mig" $modes) (has "single" $strategies) (has "mixed" $strategies) -}}true{{- end -}}
 {{- end -}}
 

@@ -13,7 +13,7 @@ import pytest
 
 from hami_device_plugin.config.settings import parse_arguments
 from hamicommon.dra.grants import CLAIMS as FOLDER
-from hamicommon.dra.names import DEVICE_TYPE, DRIVER
+from hamicommon.dra.names import DEVICE_TYPE, DRIVER, PARTITION_CLASS, PARTITION_TYPE
 from hamicommon.wire import keys
 
 from .chart import CHART, Json, RefusedError, given, needs_helm, notes, objects, one, pod_spec, text
@@ -113,8 +113,19 @@ def test_driver_has_its_folders_and_only_reads_those_of_device_plugins() -> None
     assert {f"plugins/{DRIVER}": False, "plugins_registry": False, "device-plugins": True} == below
 
 
+def test_plugin_that_makes_instances_is_privileged_on_nodes_of_both_kinds() -> None:
+    """By the mode of a Node, or by the value that asks for it."""
+    by_mode = {"devicePlugin": {"nodeConfig": {"nodeconfig": [{"name": "n1", "operatingmode": "mig"}]}}}
+    for values in (by_mode, {"devicePlugin": {"migRights": True}}):
+        for name in (PLUGIN, DRA):
+            made = container(name, values)
+            env = {each["name"]: each.get("value") for each in made["env"]}
+            assert made["securityContext"]["privileged"]
+            assert "all" == env["NVIDIA_MIG_CONFIG_DEVICES"]
+
+
 def test_program_takes_the_flags_of_a_node_of_claims() -> None:
-    """Also beside MIG and MPS, which only Nodes of the other kind have."""
+    """Also beside an administrator's instances and MPS, which only Nodes of the other kind have."""
     values = {"devicePlugin": {"migStrategy": "mixed", "computeEnforcement": "mps", "mpsRoot": "/run/mps"}}
     flags = container(DRA, values)["args"]
     parsed = parse_arguments(flags)
@@ -166,11 +177,16 @@ def test_monitor_sees_the_regions_and_records_of_claims() -> None:
     assert {f"/usr/local/vgpu/{FOLDER}"} == paths[True] - paths[False]
 
 
-def test_device_class_is_hamis_and_maps_no_resource() -> None:
-    """Claims for HAMi's driver name it. A mapping would draw Pods of the resource to Nodes that cannot serve them."""
-    spec = one("DeviceClass", DRIVER, *given(CLAIMS), **NEW)["spec"]
+@pytest.mark.parametrize(("name", "device_type"), [(DRIVER, DEVICE_TYPE), (PARTITION_CLASS, PARTITION_TYPE)])
+def test_device_class_selects_devices_of_one_type_and_maps_no_resource(name: str, device_type: str) -> None:
+    """
+    Claims for HAMi's driver name the one of shares, and none of them gets a MIG instance.
 
-    expression = f"device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].type == '{DEVICE_TYPE}'"
+    A mapping would draw Pods of the resource to Nodes that cannot serve them.
+    """
+    spec = one("DeviceClass", name, *given(CLAIMS), **NEW)["spec"]
+
+    expression = f"device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].type == '{device_type}'"
     assert {"selectors": [{"cel": {"expression": expression}}]} == spec
 
 
