@@ -159,7 +159,8 @@ class MemoryStore:
 class ModelNode:
     """One Node: driver, journal, Pods and the plugin's present process."""
 
-    def __init__(self, gpu: Gpu | None = None) -> None:
+    def __init__(self, gpu: Gpu | None = None, *, is_by_claims: bool = False) -> None:
+        self.is_by_claims = is_by_claims
         self.driver = ModelDriver(gpu or a_gpu(), self._tick)
         self.store = MemoryStore((), self._tick)
         self.items: dict[str, dict[str, Any]] = {}
@@ -188,7 +189,7 @@ class ModelNode:
             self,
             self,
             MigReports(self.metrics, self._send),
-            MigPolicy(RULES, VENDOR.allocated_key, SharingPolicy(1)),
+            MigPolicy(RULES, VENDOR.allocated_key, SharingPolicy(1), self.is_by_claims),
             self,
         )
 

@@ -25,6 +25,7 @@ from hami_device_plugin.decide.dra.offer import PoolChange, next_slices, offered
 from hami_device_plugin.decide.mig.geometry import overlap
 from hami_device_plugin.decide.mig.journal import Entry, State, decode_journal, encode_journal
 from hami_device_plugin.decide.mig.offer import offer
+from hami_device_plugin.serve.mig.instances import InstanceStaysError
 from hamicommon.dra.claims import decode_claim
 from hamicommon.dra.grants import ClaimGrant, decode_record, encode_record
 from hamicommon.dra.partitions import Partition, encode_partition, encode_pool
@@ -190,6 +191,25 @@ async def test_instance_goes_when_its_claim_is_unprepared_and_not_while_a_proces
     assert ([], ()) == (node.uuids(), node.store.journal)
 
 
+async def test_claim_whose_instance_is_half_made_and_stays_is_unprepared_later() -> None:
+    """The kubelet repeats the call, and gets an error that says why until then."""
+    node = ModelNode()
+    grant = a_grant("c", SMALL)
+    node.kill_after(3)
+    with pytest.raises(Killed):
+        await prepared(node, grant)
+    node.restart()
+    [half] = node.driver.gpu.instances
+    node.driver.change(half.id, is_busy=True)
+
+    with pytest.raises(InstanceStaysError, match="although it is unprepared: its creation was not finished"):
+        await node.mig.release(grant.uid)
+    node.driver.change(half.id, is_busy=False)
+    await node.mig.release(grant.uid)
+
+    assert ([], ()) == (node.uuids(), node.store.journal)
+
+
 async def test_instance_without_a_record_goes_once_the_claim_is_gone_and_not_before() -> None:
     """A record may be lost while containers run."""
     node = ModelNode()
@@ -228,15 +248,19 @@ async def test_kill_at_any_step_of_prepare_or_unprepare_leaks_nothing(steps: int
 
 
 async def test_place_of_a_pods_instance_is_closed_for_claims() -> None:
-    """Pods from before run on, and kube-scheduler does not know them."""
-    node = ModelNode(a_gpu(instances=(an_instance(5, PROFILES[1], 4),)))
+    """Pods from before run on, and kube-scheduler does not know them. The slices change when one has ended."""
+    node = ModelNode(a_gpu(instances=(an_instance(5, PROFILES[1], 4),)), is_by_claims=True)
     node.bind("p", a_promise(1, 0))
     await node.start("p")
     await prepared(node, a_grant("c", SMALL))
 
     await node.mig.prepare()
-
     assert {GPU: (MigPlacement(0, 1), MigPlacement(4, 2))} == node.mig.occupied
+
+    node.end("p")
+    assert await node.mig.prepare()
+    assert {GPU: (MigPlacement(4, 2),)} == node.mig.occupied
+    assert not await node.mig.prepare()
 
 
 def test_claim_in_the_place_of_another_is_refused_and_takes_no_memory() -> None:

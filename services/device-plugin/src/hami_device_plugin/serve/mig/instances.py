@@ -50,8 +50,8 @@ Realize = Callable[[Pod, str, ContainerShares], Awaitable[Sequence[str]]]
 """Turns the shares of a Pod's container into MIG instances, one for each, and returns their UUIDs."""
 
 
-class InstanceInUseError(HamiError):
-    """An instance that is to go is used by a process."""
+class InstanceStaysError(HamiError):
+    """An instance that is to go cannot go now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class MigInstances:
 
     async def prepare(self) -> bool:
         """
-        Repair, make every GPU ready that can be, and return whether the offers changed.
+        Repair, make every GPU ready that can be, and return whether what kube-scheduler or HAMi's reads changed.
 
         Raises:
             HamiError: the driver or the journal cannot be used.
@@ -144,9 +144,10 @@ class MigInstances:
             gpus = await self._gpus()
             offers = {uuid: self._offer(gpus[uuid]) for uuid in ready if uuid in gpus}
             claims = self._claims()
-            self.occupied = {uuid: occupied_placements(gpus[uuid], self._journal, claims) for uuid in offers}
+            occupied = {uuid: occupied_placements(gpus[uuid], self._journal, claims) for uuid in offers}
             self._reports.not_ready(problems)
-            has_changed = offers != self.offers
+            has_changed = offers != self.offers or (self._policy.is_by_claims and occupied != self.occupied)
+            self.occupied = occupied
             self.offers, self.problems = offers, problems
             self._reports.show(offers, self._journal)
             return has_changed
@@ -220,7 +221,9 @@ class MigInstances:
             if entry.owner.uid != uid or gpu is None or (entry.gpu_uuid, entry.placement) in but:
                 continue
             if any(found.id == entry.gpu_instance_id and found.is_busy for found in gpu.instances):
-                raise InstanceInUseError(f"{described(entry)} stays although {reason}: a process uses it")
+                raise InstanceStaysError(f"{described(entry)} stays although {reason}: a process uses it")
+            if entry.gpu_instance_id is None:
+                raise InstanceStaysError(f"{described(entry)} stays although {reason}: its creation was not finished")
             await self._destroy(entry, reason)
 
     async def _entries(self, promised: Sequence[Claim]) -> list[Entry]:
