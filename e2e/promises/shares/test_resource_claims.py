@@ -14,6 +14,7 @@ import yaml
 from hamicommon.dra.names import DRIVER
 from hamicommon.model import Object
 from hamicommon.wire import keys
+from harness.claims import SINCE, create_claims, create_template, delete_slices, label_kind, slices, with_claim
 from harness.cluster import ROOT
 from harness.clusters.real import RealCluster
 from harness.invariants import MIB, samples
@@ -23,9 +24,7 @@ from testbed.waiting import eventually
 
 pytestmark = [pytest.mark.real_only, pytest.mark.timeout(400)]
 
-API = "/apis/resource.k8s.io/v1"
 EXAMPLES = ROOT / "examples/dra"
-SINCE = (1, 36)
 WAIT_SECONDS = 90
 PROMISED = {
     "share": {"share/main": ["3000m 25"]},
@@ -36,6 +35,8 @@ PROMISED = {
     "shared-claim": {"first/main": ["4000m 30"], "second/main": ["4000m 30"]},
 }
 """By example: the memory and compute of each device of each container."""
+OF_INSTANCES = {"mig-instance"}
+"""Examples for Nodes in mode `mig`, which `test_mig_claims` runs."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -45,14 +46,13 @@ async def labelled(real_cluster: RealCluster) -> AsyncIterator[RealCluster]:
         pytest.skip("devices are shared by claims since Kubernetes 1.36")
     node = real_cluster.nodes[-1].name
     await real_cluster.deploy(values={"dra.enabled": True})
-    await _label(real_cluster, node, "dra")
-    await eventually(lambda: _slices(real_cluster), "the Node's ResourceSlice exists", WAIT_SECONDS)
+    await label_kind(real_cluster, node, "dra")
+    await eventually(lambda: slices(real_cluster), "the Node's ResourceSlice exists", WAIT_SECONDS)
     yield real_cluster
-    await _label(real_cluster, node, None)
+    await label_kind(real_cluster, node, None)
     await real_cluster.node_ready(node, WAIT_SECONDS)
     await real_cluster.deploy()
-    for found in await _slices(real_cluster):
-        await real_cluster.api.delete_if_exists(f"{API}/resourceslices/{found['metadata']['name']}", 0)
+    await delete_slices(real_cluster)
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -63,33 +63,11 @@ async def cluster(labelled: RealCluster) -> AsyncIterator[RealCluster]:
         await labelled.delete_all_pods()
 
 
-async def _label(cluster: RealCluster, node: str, kind: str | None) -> None:
-    await cluster.api.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": {keys.NODE_KIND: kind}}})
-
-
-async def _slices(cluster: RealCluster) -> list[Object]:
-    found, _ = await cluster.api.list(f"{API}/resourceslices", fieldSelector=f"spec.driver={DRIVER}")
-    return list(found)
-
-
-async def _create_claims(cluster: RealCluster, *manifests: Object) -> None:
-    """Create claims and templates of claims."""
-    for manifest in manifests:
-        plural = f"{manifest['kind'].lower()}s"
-        await cluster.api.create(f"{API}/namespaces/{cluster.namespace}/{plural}", manifest)
-
-
 async def _claiming_pod(cluster: RealCluster, name: str, memory: str, cores: str, *command: str) -> Object:
     """Create a Pod with a share by a template's claim, and return it once it runs."""
-    request = {"deviceClassName": DRIVER, "capacity": {"requests": {"memory": memory, "cores": cores}}}
-    template = {"devices": {"requests": [{"name": "gpu", "exactly": request}]}}
-    await _create_claims(
-        cluster, {"kind": "ResourceClaimTemplate", "metadata": {"name": name}, "spec": {"spec": template}}
-    )
-    spec = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": name}]}
-    pod = a_pod(name, command=command or ("gpu-hold", "--mib", "100"), spec=spec)
-    pod["spec"]["containers"][0]["resources"] = {"claims": [{"name": "gpu"}]}
-    await cluster.create(pod)
+    amounts = {"requests": {"memory": memory, "cores": cores}}
+    await create_template(cluster, name, deviceClassName=DRIVER, capacity=amounts)
+    await cluster.create(with_claim(a_pod(name, command=command or ("gpu-hold", "--mib", "100")), name))
     return await cluster.pod_in_phase(name, "Running", WAIT_SECONDS)
 
 
@@ -130,10 +108,10 @@ async def test_container_of_a_claim_has_exactly_its_share_and_a_restarted_kubele
     ]
     assert "allocated 1000 MiB of 3000 MiB visible" == await cluster.log_line("allocated", "small")
     await eventually(lambda: _are_shown(cluster, node), "monitor and scheduler show both shares", WAIT_SECONDS)
-    [before] = await _slices(cluster)
+    [before] = await slices(cluster)
 
     async def is_new() -> bool:
-        return [found["metadata"]["uid"] for found in await _slices(cluster)] not in ([], [before["metadata"]["uid"]])
+        return [found["metadata"]["uid"] for found in await slices(cluster)] not in ([], [before["metadata"]["uid"]])
 
     await cluster.kill(f"kubelet-{node}")
     await asyncio.to_thread(cluster.control_plane.node(node).start_kubelet)
@@ -155,9 +133,9 @@ async def test_container_of_a_claim_has_exactly_its_share_and_a_restarted_kubele
 @pytest.mark.parametrize("example", PROMISED)
 async def test_example_gets_what_it_says(cluster: RealCluster, example: str) -> None:
     """The manifests are applied as they are."""
-    assert set(PROMISED) == {path.name for path in EXAMPLES.iterdir()}
+    assert PROMISED.keys() | OF_INSTANCES == {path.name for path in EXAMPLES.iterdir()}
     manifests = list(yaml.safe_load_all((EXAMPLES / example / "pod.yaml").read_text()))
-    await _create_claims(cluster, *(each for each in manifests if each["kind"] != "Pod"))
+    await create_claims(cluster, *(each for each in manifests if each["kind"] != "Pod"))
     pods = [each for each in manifests if each["kind"] == "Pod"]
     for pod in pods:
         await cluster.create(pod)
@@ -175,14 +153,14 @@ async def test_example_gets_what_it_says(cluster: RealCluster, example: str) -> 
 async def test_label_changes_the_kind_of_a_node_and_back(cluster: RealCluster) -> None:
     """The kubelet has replicas or the API server a slice, and the chart's rights and policies are enough for both."""
     node = cluster.nodes[-1].name
-    await _label(cluster, node, None)
+    await label_kind(cluster, node, None)
     await cluster.node_ready(node, WAIT_SECONDS)
     kind = (await cluster.api.get(f"/api/v1/nodes/{node}"))["metadata"]["annotations"].get(keys.NODE_KIND)
     assert kind is None
 
     async def is_dra() -> bool:
         found = (await cluster.api.get(f"/api/v1/nodes/{node}"))["metadata"]["annotations"]
-        return found.get(keys.NODE_KIND) == "dra" and bool(await _slices(cluster))
+        return found.get(keys.NODE_KIND) == "dra" and bool(await slices(cluster))
 
-    await _label(cluster, node, "dra")
+    await label_kind(cluster, node, "dra")
     await eventually(is_dra, f"{node} is of kind dra", WAIT_SECONDS)
