@@ -14,7 +14,7 @@ import yaml
 
 from controlplane import nvidia
 from hamicommon.dra.grants import CLAIMS, RECORDS
-from hamicommon.dra.names import DRIVER, PARTITION_CLASS
+from hamicommon.dra.names import DRIVER, OCCUPIED_TAINT, PARTITION_CLASS
 from hamicommon.model import MigAllocation
 from hamicommon.runtime.host.claim_records import read_records
 from harness.claims import API, SINCE, create_claims, create_template, delete_slices, label_kind, slices, with_claim
@@ -23,7 +23,7 @@ from harness.clusters.real import RealCluster
 from harness.invariants import MIB, samples
 from harness.isolation import own_namespace
 from harness.manifests import a_pod
-from promises.shares.test_mig_native_cdi import A100, SHOW, instances, restart_plugin, sight
+from promises.shares.test_mig_native_cdi import A100, MIG, SHOW, instances, restart_plugin, sight
 from testbed.driver.hardware import FakeNode
 from testbed.waiting import eventually
 
@@ -193,6 +193,37 @@ async def test_pods_get_all_places_of_a_gpu_and_each_place_once(cluster: RealClu
     await _sees(cluster, waiting)
     assert places[0] == (await _instance(cluster, waiting)).placement.start
     assert PLACES == len(instances(cluster))
+
+
+async def test_place_of_a_pod_from_before_is_closed_for_claims_until_it_has_ended(cluster: RealCluster) -> None:
+    """While the Node changes its kind, the Pod keeps the instance that HAMi's annotation promises."""
+    await label_kind(cluster, NODE, None)
+    await cluster.node_ready(NODE, WAIT_SECONDS)
+    await cluster.create(a_pod("before", annotations=MIG, command=SHOW, gpu=1, gpumem=5000))
+    await _sees(cluster, "before")
+    [kept] = instances(cluster)
+    await label_kind(cluster, NODE, "dra")
+    await eventually(lambda: _occupied(cluster), "the place is closed", WAIT_SECONDS)
+
+    await _create(cluster, "whole", LARGE)
+    await _waits(cluster, "whole")
+    await _start(cluster, "small", SMALL)
+    assert {kept, (await _instance(cluster, "small")).mig_uuid} == instances(cluster).keys()
+
+    await cluster.delete_pod("small")
+    await cluster.delete_pod("before")
+    await _sees(cluster, "whole")
+    assert [(await _instance(cluster, "whole")).mig_uuid] == [*instances(cluster)]
+
+
+async def _occupied(cluster: RealCluster) -> list[str]:
+    """Return the devices of the slices that something of no claim stands in the place of."""
+    return [
+        device["name"]
+        for found in await slices(cluster)
+        for device in found["spec"].get("devices", [])
+        if any(taint["key"] == OCCUPIED_TAINT for taint in device.get("taints", []))
+    ]
 
 
 async def test_example_gets_what_it_says(cluster: RealCluster) -> None:
