@@ -1,9 +1,11 @@
 """
 A ResourceClaim and the Pods that use it: a grant that fits the Node's devices, or an error that says why not.
 
-An input has claims and Pods. What is granted is never more than the devices have, and its record says the same.
+An input has claims and Pods. What is granted is never more than the devices have, MIG instances never overlap, and the
+record says the same.
 """
 
+import itertools
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache
@@ -15,10 +17,13 @@ from hami_device_plugin.decide.allocate.capacity import CapacityError
 from hami_device_plugin.decide.dra.grant import ClaimError, claim_grant
 from hami_device_plugin.decide.dra.ledger import check_ledger, claimed
 from hami_device_plugin.decide.dra.users import check_users, sharing_by_claims
+from hami_device_plugin.decide.mig.geometry import overlap
 from hamicommon.dra.claims import decode_claim
 from hamicommon.dra.grants import ClaimGrant, decode_record, encode_record
 from hamicommon.dra.names import DRIVER, device_name
-from hamicommon.model import Device
+from hamicommon.dra.partitions import Partition
+from hamicommon.dra.slices import Description, OfferedDevice
+from hamicommon.model import Device, MigPlacement, MigProfile
 from hamicommon.pod.reading import Pod, read_pod
 from hamicommon.pod.shape import POD, check_shape
 from hamicommon.wire.errors import DecodeError
@@ -40,7 +45,7 @@ def check(data: bytes) -> None:
         return
     pods = list(_pods(scene.get("pods")))
     offered = _offered()
-    devices = {device.id: device for device in offered.values()}
+    devices = {device.id: device for device in offered.values() if isinstance(device, Device)}
     granted: dict[str, ClaimGrant] = {}
     for item in _objects(scene.get("claims")):
         with suppress(DecodeError, ClaimError, CapacityError):
@@ -50,6 +55,9 @@ def check(data: bytes) -> None:
             check_ledger(grant, granted.values(), {}, devices)
             granted[grant.uid] = grant
             check_users(pods, grant.name, {(grant.namespace, grant.name): grant.requests})
+    places = [result.instance for grant in granted.values() for result in grant.results if result.instance]
+    for one, other in itertools.combinations(places, 2):
+        assert one.gpu_uuid != other.gpu_uuid or not overlap(one.placement, other.placement)
     for uuid, device in devices.items():
         amounts = [claimed(grant)[uuid] for grant in granted.values() if uuid in claimed(grant)]
         assert sum(each.memory_mib for each in amounts) <= device.memory_mib
@@ -70,6 +78,7 @@ def seeds() -> Iterator[bytes]:
         [whole],
         [_result("gpu/small", 8, consumedCapacity=half)],
         [share | {"adminAccess": True}],
+        [{"request": "gpu", "driver": DRIVER, "pool": _NODE, "device": name} for name in list(_offered())[2:4]],
     ):
         claims = [_claim("claim", results), _claim("other", [share])]
         yield orjson.dumps({"claims": claims, "pods": [_pod({"name": "a"}), _pod({"name": "a", "request": "gpu"})]})
@@ -107,8 +116,16 @@ def _objects(found: Any) -> list[dict[str, Any]]:
 
 
 @cache
-def _offered() -> Mapping[str, Device]:
-    return {
+def _offered() -> Mapping[str, Device | Partition]:
+    """Return two devices that are shared, and the places for instances of two sizes on a third."""
+    shared = {
         device_name(minor): Device(f"GPU-736e040b-3a71-a5e7-2235-eb9c1bd980a{minor}", 4, 16384, 100, "NVIDIA A10")
         for minor in (8, 9)
     }
+    gpu = OfferedDevice(Device("GPU-736e040b-3a71-a5e7-2235-eb9c1bd980aa", 4, 24576, 100, "NVIDIA A30"), Description(7))
+    profiles = (
+        MigProfile("1g.6gb", 5888, 25, 1, tuple(MigPlacement(start, 1) for start in range(4))),
+        MigProfile("2g.12gb", 11904, 50, 2, (MigPlacement(0, 2), MigPlacement(2, 2))),
+    )
+    parts = [Partition(gpu, profile, place, 14) for profile in profiles for place in profile.placements]
+    return shared | {one.name: one for one in parts}

@@ -264,13 +264,15 @@ async def test_place_of_a_pods_instance_is_closed_for_claims() -> None:
 
 
 def test_claim_in_the_place_of_another_is_refused_and_takes_no_memory() -> None:
-    """An instance is no share: only its place counts."""
+    """An instance is no share: only its place counts, also beside another one of its claim."""
     first, second = a_grant("a", LARGE), a_grant("b", SMALL)
 
     assert {} == claimed(first)
     check_ledger(first, [a_grant("b", "hami-mig-0-3g-0")], {}, {})
     with pytest.raises(CapacityError, match=r"1g.5gb at 6:1 of GPU .* is in the place of 3g.20gb at 4:4, by .*/a"):
         check_ledger(second, [first], {}, {})
+    with pytest.raises(CapacityError, match=r"1g.5gb at 6:1 of GPU .* is in the place of 3g.20gb at 4:4, by .*/c"):
+        check_ledger(a_grant("c", LARGE, SMALL), [], {}, {})
 
 
 def test_record_and_journal_keep_what_a_claim_owns() -> None:

@@ -54,7 +54,7 @@ def claimed(grant: ClaimGrant) -> Mapping[str, Amounts]:
 
 
 def _check_places(grant: ClaimGrant, others: Iterable[ClaimGrant]) -> None:
-    """Check that no MIG instance of *grant* shares a memory slice with one of *others*. Raises: CapacityError."""
+    """Check that no MIG instance of *grant* shares a memory slice with another. Raises: CapacityError."""
     taken = [(other, place) for other in others for place in _instances(other)]
     for mine in _instances(grant):
         for other, place in taken:
@@ -64,6 +64,7 @@ def _check_places(grant: ClaimGrant, others: Iterable[ClaimGrant]) -> None:
                     f"{mine.gpu_uuid} is in the place of {place.profile} at {shown(place.placement)}, by {other}. "
                     f"{_ADVICE}"
                 )
+        taken.append((grant, mine))
 
 
 def _instances(grant: ClaimGrant) -> list[MigAllocation]:
