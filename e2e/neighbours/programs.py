@@ -1,0 +1,39 @@
+"""
+The neighbours' programs: which versions, and how Go builds them.
+
+They share the cache of the real cluster's programs. Must never run what is built.
+"""
+
+from controlplane.programs.build import Product
+
+PROMETHEUS_VERSION = "3.16.0"
+ALERTMANAGER_VERSION = "0.31.1"
+"""The last release whose module has the built page, without which it does not compile."""
+
+
+def _product(name: str, package: str, release: str, version: str, *flags: str) -> Product:
+    """
+    Return a program of Prometheus' authors.
+
+    release     the version of its module
+    version     what it says of itself
+    """
+    stamp = f"-X github.com/prometheus/common/version.Version={version}"
+    command = ("install", "-v", "-trimpath", f"-ldflags=-s -w {stamp}", *flags, f"{package}@{release}")
+    return Product(name, command, takes="10 minutes on two cores", environment={"GOBIN": "{out}"})
+
+
+PROMETHEUS = _product(
+    "prometheus",
+    "github.com/prometheus/prometheus/cmd/prometheus",
+    "v0.316.0",  # the library's number of 3.16.0
+    PROMETHEUS_VERSION,
+    "-tags=remove_all_sd,enable_kubernetes_sd",
+)
+"""Without its page, and of the clouds it knows Kubernetes alone: less than half of the packages."""
+ALERTMANAGER = _product(
+    "alertmanager",
+    "github.com/prometheus/alertmanager/cmd/alertmanager",
+    f"v{ALERTMANAGER_VERSION}",
+    ALERTMANAGER_VERSION,
+)

@@ -1,0 +1,1 @@
+"""Tests with programs of others beside the services. `tox -e neighbours` runs them, no other check does."""
