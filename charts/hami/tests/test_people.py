@@ -105,6 +105,12 @@ QUOTA = {
     "spec": {"hard": {"limits.nvidia.com/gpumem": "4000"}},
     "status": {"hard": {"limits.nvidia.com/gpumem": "4000"}},
 }
+QUEUED = {
+    "verdict": "gated",
+    "pod": "team/queued",
+    "summary": "team/queued has scheduling gates: kueue.x-k8s.io/admission",
+    **dict.fromkeys(("asks", "gets", "nodes", "changes", "notes"), ()),
+}
 COLLECTIONS: dict[str, list[Json]] = {"pods": PODS, "nodes": [NODE], "events": [REFUSAL], "resourcequotas": [QUOTA]}
 """What the cluster has, by resource. Of all other kinds it has nothing."""
 
@@ -140,9 +146,11 @@ class Cluster:
         return json.dumps({"items": [each for each in items if selects(fields, each)]}).encode()
 
     def ask(self, endpoint: Endpoint, path: str, body: bytes | None = None) -> bytes:
-        """Answer as a scheduler that knows no Pod, by a forwarded port."""
+        """Answer as a scheduler that knows only the Pod `queued`, which Kueue gates, by a forwarded port."""
         for verb in ("get", "create"):
             self._check((verb, "", "pods/portforward"), endpoint.namespace, path)
+        if path.endswith("/queued"):
+            return json.dumps(QUEUED).encode()
         raise ReadError("the scheduler", "knows no such Pod", 404)
 
     def _check(self, right: Right, namespace: str, path: str) -> None:
@@ -198,6 +206,7 @@ COMMANDS = [
     ["top", "namespaces"],
     ["waiting"],
     ["explain", "waits"],
+    ["explain", "queued"],
     ["simulate", "-f", "{manifest}"],
     ["fits", "-f", "{manifest}"],
     ["grants"],

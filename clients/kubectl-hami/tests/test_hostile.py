@@ -55,6 +55,7 @@ REPORT: dict[str, Any] = {
     ],
     "changes": [{"kind": "amount", "what": "with less", "node": "n1"}],
     "notes": ["a note"],
+    "queue": "Kueue, queue team-a: no quota",
     "kubeScheduler": "0/1 nodes are available",
     "notJudged": ["volumes"],
 }

@@ -159,6 +159,74 @@ def test_pod_that_fits_as_far_as_is_judged_says_what_is_not() -> None:
     assert "now, on node n1, unless kube-scheduler objects (pod anti-affinity)" == row["IT WOULD FIT"]
 
 
+KUEUE = "/apis/kueue.x-k8s.io/v1beta2/namespaces/ns/workloads"
+HELD = {"verdict": "gated", "summary": "ns/p has scheduling gates: kueue.x-k8s.io/admission", "node": None}
+
+
+def a_workload(pod: str = "p", *conditions: tuple[str, str, str], active: bool = True) -> dict[str, object]:
+    """Return a Workload of Kueue for *pod* in the queue `team-a`; each of *conditions* has type, status and message."""
+    return {
+        "metadata": {"ownerReferences": [{"kind": "Pod", "name": "other"}, {"kind": "Pod", "name": pod}]},
+        "spec": {"queueName": "team-a", "active": active},
+        "status": {"conditions": [{"type": kind, "status": status, "message": m} for kind, status, m in conditions]},
+    }
+
+
+@pytest.mark.parametrize(
+    ("workload", "words"),
+    [
+        pytest.param(
+            a_workload("p", ("QuotaReserved", "False", "4k more needed")),
+            "Kueue, queue team-a: 4k more needed",
+            id="no quota",
+        ),
+        pytest.param(
+            a_workload("p", ("QuotaReserved", "True", "in team-a"), ("Admitted", "False", "a check is pending")),
+            "Kueue, queue team-a: a check is pending",
+            id="a check",
+        ),
+        pytest.param(a_workload(), "Kueue, queue team-a: it has not judged the Pod yet", id="new"),
+        pytest.param(a_workload(active=False), "Kueue, queue team-a: its Workload is deactivated", id="deactivated"),
+        pytest.param(
+            a_workload("p", ("QuotaReserved", "True", ""), ("Admitted", "True", "")),
+            "Kueue, queue team-a: it has admitted the Pod, and removes the gate",
+            id="admitted",
+        ),
+        pytest.param(
+            a_workload("q"),
+            "Kueue: it has no Workload for the Pod yet; of a Pod group, all Pods must exist",
+            id="incomplete group",
+        ),
+    ],
+)
+def test_pod_gated_by_kueue_has_the_words_of_its_queue(workload: dict[str, object], words: str) -> None:
+    """As the cause in `waiting`, too."""
+    answers = {**of_schedulers("a"), KUEUE: {"items": [workload]}}
+
+    report = explanation(FakeSource(answers, {("a", "/explain/ns/p"): HELD}), "ns", "p")
+
+    assert (words, words) == (report["queue"], remedies(report).cause)
+
+
+def test_queue_that_may_not_be_read_is_said_to_be_unknown() -> None:
+    """The rest of the report is shown."""
+    answers = {**of_schedulers("a"), KUEUE: ReadError(KUEUE, "workloads is forbidden", 403)}
+
+    report = explanation(FakeSource(answers, {("a", "/explain/ns/p"): HELD}), "ns", "p")
+
+    unknown = "Kueue: its reason is unknown, because its Workloads cannot be read: workloads is forbidden"
+    assert unknown == report["queue"]
+
+
+def test_pod_gated_by_another_has_no_words_of_kueue() -> None:
+    """Kueue is not asked."""
+    gated = {**HELD, "summary": "ns/p has scheduling gates: example.com/quota"}
+
+    report = explanation(FakeSource(of_schedulers("a"), {("a", "/explain/ns/p"): gated}), "ns", "p")
+
+    assert gated == report
+
+
 @pytest.mark.parametrize(("amount", "text"), [(None, "-"), (0.0, "0s"), (61, "1m1s"), (3600, "1h"), (90061, "1d1h")])
 def test_spans_are_short(amount: float | None, text: str) -> None:
     """Two units are enough."""

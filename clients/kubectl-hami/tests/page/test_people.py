@@ -96,14 +96,20 @@ def test_page_of_a_waiting_pod_explains_and_says_what_would_help(page: Page, tol
 
 
 def test_page_of_a_waiting_pod_quotes_kube_scheduler_and_names_what_is_not_judged(page: Page, told: Told) -> None:
-    """Beside our own notes."""
+    """Beside our own notes, and the words of a queue."""
     words = "0/2 nodes are available: 2 node(s) didn't match pod anti-affinity rules."
-    told.explanations["default/large"] = {**REPORT, "kubeScheduler": words, "notJudged": ["pod anti-affinity"]}
+    held = "Kueue, queue team-a: 4k more needed"
+    told.explanations["default/large"] = {
+        **REPORT,
+        "queue": held,
+        "kubeScheduler": words,
+        "notJudged": ["pod anti-affinity"],
+    }
     page.open(PICTURE, "#/pod/default/large")
 
     notes = page.eventually(lambda: page.texts(".explanation .note"))
 
-    expected = [f"kube-scheduler says: {words}", "not judged here, and the Pod uses it: pod anti-affinity"]
+    expected = [held, f"kube-scheduler says: {words}", "not judged here, and the Pod uses it: pod anti-affinity"]
     assert [*expected, *REPORT["notes"]] == notes
 
 

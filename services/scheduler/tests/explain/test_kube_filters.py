@@ -246,6 +246,15 @@ def test_kube_schedulers_own_words_stand_beside_ours() -> None:
     assert "not judged here, and the Pod uses it: pod anti-affinity" in text
 
 
+def test_words_of_a_queue_that_a_client_adds_are_printed() -> None:
+    """`kubectl hami explain` adds them; the scheduler has no right to read queues."""
+    report = told(asking(schedulingGates=[{"name": "kueue.x-k8s.io/admission"}]), a_whole_node())
+
+    text = page({**shape(report), "queue": "Kueue, queue team-a: no quota"}, columns=100, is_coloured=False)
+
+    assert "Kueue, queue team-a: no quota" in text
+
+
 @pytest.mark.parametrize(
     ("spec", "found"),
     [

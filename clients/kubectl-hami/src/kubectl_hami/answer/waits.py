@@ -50,7 +50,7 @@ def remedies(report: Mapping[str, Any]) -> Remedy:
     """Return what *report* says: its cause, its changes, or the Node that fits by now."""
     changes = report.get("changes") or ()
     return Remedy(
-        cause="" if report.get("node") else str(report.get("summary") or ""),
+        cause="" if report.get("node") else str(report.get("queue") or report.get("summary") or ""),
         changes=tuple(f"{change.get('what')} (node {change.get('node')})" for change in changes),
         node=str(report.get("node") or ""),
         verdict=str(report.get("verdict") or ""),

@@ -15,6 +15,7 @@ import orjson
 
 from hamicommon.model import Object
 from hamicommon.pod.shape import COUNT
+from kubectl_hami.read.queues import with_queue
 from kubectl_hami.read.services import COMPONENT, EXPLAIN, endpoint, leader_first, pods_of
 from kubectl_hami.read.source import Endpoint, ReadError, Source, listing, objects
 from kubectl_hami.values.diagnosis import SCHEDULER
@@ -28,13 +29,13 @@ _BAD_QUESTION: Final = {400, 404}
 
 def explanation(source: Source, namespace: str, pod: str) -> dict[str, Any]:
     """
-    Return the scheduler's report about a Pod.
+    Return the scheduler's report about a Pod, with `queue` if a queue holds the Pod back.
 
     Raises:
         ReadError: no scheduler answers, or it knows no such Pod.
     """
     found: dict[str, Any] = _asked(source, f"/explain/{quote(namespace)}/{quote(pod)}")
-    return found
+    return with_queue(source, found, namespace, pod)
 
 
 def simulation(source: Source, pods: Sequence[Object], add: Sequence[str] = ()) -> list[dict[str, Any]]:

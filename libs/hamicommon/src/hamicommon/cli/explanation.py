@@ -73,7 +73,7 @@ def page(report: Shape, *, columns: int, is_coloured: bool, is_whole: bool = Fal
         blocks.append(
             "\n".join(_wrapped("No change of what it asks of devices was found after which it would fit.", columns))
         )
-    notes = [*_kube_scheduler(report), *(f"note: {note}" for note in report["notes"])]
+    notes = [*_others(report), *(f"note: {note}" for note in report["notes"])]
     notes += [f"added: {added}" for added in report.get("added") or ()]
     blocks += ["\n".join(_wrapped(note, columns)) for note in notes]
     return "\n\n".join(blocks) + "\n"
@@ -134,9 +134,9 @@ def _places(places: Sequence[Shape], *, is_whole: bool) -> Rows:
     return [*rows, more] if others else rows
 
 
-def _kube_scheduler(report: Shape) -> list[str]:
-    """Return kube-scheduler's own words, and what only kube-scheduler judges; an older scheduler says neither."""
-    found = []
+def _others(report: Shape) -> list[str]:
+    """Return the words of a queue and of kube-scheduler, and what only kube-scheduler judges, as far as given."""
+    found = [str(report["queue"])] if report.get("queue") else []
     if report.get("kubeScheduler"):
         found.append(f"kube-scheduler says: {report['kubeScheduler']}")
     if report.get("notJudged"):

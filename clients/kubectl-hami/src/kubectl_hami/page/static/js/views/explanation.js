@@ -15,13 +15,14 @@ export function explanation(report) {
         element("p", { class: "verdict" }, report.summary),
         report.changes.length ? changes(report.changes) : null,
         reasons(report.nodes.filter((node) => !node.fits)),
-        [...kubeScheduler(report), ...report.notes].map((note) => element("p", { class: "note" }, note)),
+        [...others(report), ...report.notes].map((note) => element("p", { class: "note" }, note)),
     );
 }
 
-/** Return kube-scheduler's own words, and what only kube-scheduler judges. */
-function kubeScheduler({ kubeScheduler: words, notJudged = [] }) {
+/** Return the words of a queue and of kube-scheduler, and what only kube-scheduler judges. */
+function others({ queue, kubeScheduler: words, notJudged = [] }) {
     return [
+        ...(queue ? [queue] : []),
         ...(words ? [`kube-scheduler says: ${words}`] : []),
         ...(notJudged.length ? [`not judged here, and the Pod uses it: ${notJudged.join(", ")}`] : []),
     ];
