@@ -1,25 +1,25 @@
 """
-One cluster with its neighbours for all tests, and the page of what they found.
+What the tests of neighbours have shown, kept for their page.
 """
 
 import datetime
 import inspect
 from collections.abc import Generator
 from importlib.metadata import version
-from pathlib import Path
 
 import pytest
 
-from neighbours.page import Neighbour, with_table
+from controlplane.programs.build import DEFAULT_KUBERNETES, KUBERNETES
+from neighbours.page import Neighbour, Outcome, Run, keep
 
-RESULTS = pytest.StashKey[dict[Neighbour, dict[str, bool]]]()
-"""What each test states about its neighbour, and whether it holds."""
+RESULTS = pytest.StashKey[dict[Neighbour, dict[str, Outcome]]]()
+"""What each test states about its neighbour, and what it has shown."""
 SERVICES = ("hami-webhook", "hami-scheduler", "hami-device-plugin", "hami-monitor")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option that names the page."""
-    parser.addoption("--write", type=Path, help="write the results into this page")
+    """Add the option that writes the page."""
+    parser.addoption("--write", action="store_true", help="keep the results, and write docs/neighbours.md")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -29,26 +29,25 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_makereport(item: pytest.Function) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Keep whether the promise of a test holds: the first sentence of its docstring, about NEIGHBOUR of its module."""
+    """Keep what a test has shown: the first sentence of its docstring, about NEIGHBOUR of its module."""
     report = yield
     if report.when == "call" or report.failed:
         statement = (inspect.getdoc(item.function) or "").splitlines()[0].rstrip(".")
         statements = item.config.stash[RESULTS].setdefault(item.module.NEIGHBOUR, {})
-        statements[statement] = report.passed and statements.get(statement, True)
+        shown = Outcome.LIMIT if item.get_closest_marker("limit") else Outcome.WORKS
+        if statements.get(statement) is not Outcome.FAILS:
+            statements[statement] = shown if report.passed else Outcome.FAILS
     return report
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Write the page."""
-    page: Path | None = session.config.getoption("--write")
-    if page is None:
+    """Keep the results, and write the page."""
+    if not session.config.getoption("--write"):
         return
-    results = session.config.stash[RESULTS]
+    minor = session.config.getoption("--kubernetes") or DEFAULT_KUBERNETES
+    is_real = session.config.getoption("--cluster") == "real"
     services = ", ".join(f"{name.removeprefix('hami-')} {version(name)}" for name in SERVICES)
-    text = with_table(
-        page.read_text(encoding="utf-8"),
-        results,
-        f"on the embedded cluster, beside {services}",
-        datetime.datetime.now(datetime.UTC).date(),
-    )
-    page.write_text(text, encoding="utf-8")
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    cluster = f"Kubernetes {KUBERNETES[minor]}" if is_real else "the embedded cluster"
+    results = session.config.stash[RESULTS].items()
+    keep(Run(neighbour, today, cluster, services, statements) for neighbour, statements in results)

@@ -21,7 +21,7 @@ from testbed.folders import short_folder
 from testbed.waiting import eventually
 
 NEIGHBOUR = Neighbour(
-    {"Prometheus": PROMETHEUS_VERSION, "Alertmanager": ALERTMANAGER_VERSION},
+    (("Prometheus", PROMETHEUS_VERSION), ("Alertmanager", ALERTMANAGER_VERSION)),
     ("podMonitor.enabled", "alerts.enabled", "usageRules.enabled"),
 )
 pytestmark = [pytest.mark.embedded_only, pytest.mark.timeout(300)]
@@ -107,6 +107,17 @@ async def test_service_that_is_down_fires_and_resolves(cluster: Cluster, monitor
 
     await cluster.restart("webhook")
     await monitoring.until("resolved", "HamiServiceDown", job="hami-webhook")
+
+
+async def test_node_without_a_plugin_fires_and_resolves(cluster: Cluster, monitoring: Monitoring) -> None:
+    """`HamiNodeWithoutPlugin` fires on the Node whose device plugin is killed, and resolves when it is back."""
+    [node, other] = [node.name for node in cluster.nodes]
+    await cluster.kill(f"plugin-{node}")
+    await monitoring.until("firing", "HamiNodeWithoutPlugin", node=node)
+
+    await cluster.restart(f"plugin-{node}")
+    await monitoring.until("resolved", "HamiNodeWithoutPlugin", node=node)
+    assert not monitoring.statuses("HamiNodeWithoutPlugin", node=other)
 
 
 async def test_lost_device_fires_and_resolves(cluster: Cluster, monitoring: Monitoring) -> None:
