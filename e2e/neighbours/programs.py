@@ -14,6 +14,10 @@ PROMETHEUS_VERSION = "3.16.0"
 ALERTMANAGER_VERSION = "0.31.1"
 """The last release whose module has the built page, without which it does not compile."""
 KUEUE_VERSION = "0.17.0"
+DESCHEDULER_VERSION = "0.36.0"
+
+_MODULES = Path(__file__).with_name("modules")
+_DESCHEDULER = _MODULES / "descheduler"
 
 
 def _product(name: str, package: str, release: str, version: str, *flags: str) -> Product:
@@ -53,6 +57,19 @@ KUEUE = Product(
     takes="8 minutes on two cores",
     environment={"GOBIN": "{out}"},
 )
+DESCHEDULER_MODULE = f"sigs.k8s.io/descheduler@v{DESCHEDULER_VERSION}"
+DESCHEDULER = Product(
+    "descheduler",
+    (
+        *("build", "-v", "-trimpath"),
+        f"-ldflags=-s -w -X sigs.k8s.io/descheduler/pkg/version.version=v{DESCHEDULER_VERSION}",
+        *("-o", "{out}/", "sigs.k8s.io/descheduler/cmd/descheduler"),
+    ),
+    (_DESCHEDULER / "go.mod", _DESCHEDULER / "go.sum"),
+    _DESCHEDULER,
+    "5 minutes on two cores",
+)
+"""Its module replaces another, so `go install` refuses it, and a module file of ours has the same replacement."""
 
 
 def module_folder(module: str) -> Path:
