@@ -15,9 +15,11 @@ ALERTMANAGER_VERSION = "0.31.1"
 """The last release whose module has the built page, without which it does not compile."""
 KUEUE_VERSION = "0.17.0"
 DESCHEDULER_VERSION = "0.36.0"
+CERT_MANAGER_VERSION = "1.21.2"
 
 _MODULES = Path(__file__).with_name("modules")
 _DESCHEDULER = _MODULES / "descheduler"
+_CERT_MANAGER = _MODULES / "cert-manager"
 
 
 def _product(name: str, package: str, release: str, version: str, *flags: str) -> Product:
@@ -70,6 +72,17 @@ DESCHEDULER = Product(
     "5 minutes on two cores",
 )
 """Its module replaces another, so `go install` refuses it, and a module file of ours has the same replacement."""
+
+
+CERT_MANAGER_MODULE = f"github.com/cert-manager/cert-manager@v{CERT_MANAGER_VERSION}"
+CERT_MANAGER = Product(
+    "cert-manager",
+    ("build", "-v", "-trimpath", "-ldflags=-s -w", "-o", "{out}/", "."),
+    tuple(_CERT_MANAGER / name for name in ("main.go", "go.mod", "go.sum")),
+    _CERT_MANAGER,
+    "8 minutes on two cores",
+)
+"""Its controllers, started by a program of ours: its own are modules that no proxy has."""
 
 
 def module_folder(module: str) -> Path:
