@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.real_only, pytest.mark.timeout(400)]
 API = "/apis/resource.k8s.io/v1"
 SINCE = (1, 36)
 WAIT_SECONDS = 90
-SHARE = {"gpu": 1, "gpumem": 3000, "gpucores": 25}
+SHARE: Object = {"gpu": 1, "gpumem": 3000, "gpucores": 25}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -131,14 +131,13 @@ async def _is_empty(cluster: RealCluster, node: str, uids: set[str]) -> bool:
 
 async def test_pod_without_room_on_either_kind_waits_and_is_told_of_both(cluster: RealCluster) -> None:
     """And starts once a Pod has ended, on whichever Node has room then."""
-    whole = {"gpu": 1}
     offered = 0
     for node in cluster.nodes:
         listed = (await cluster.api.get(f"/api/v1/nodes/{node.name}"))["metadata"]["annotations"]
         offered += listed["hami.io/node-nvidia-register"].count('"id"')
     for number in range(offered):
-        await _runs(cluster, a_pod(f"whole-{number}", **whole))
-    await cluster.create(a_pod("waiting", **whole))
+        await _runs(cluster, a_pod(f"whole-{number}", gpu=1))
+    await cluster.create(a_pod("waiting", gpu=1))
 
     async def is_refused() -> bool:
         conditions = (await cluster.pod("waiting"))["status"].get("conditions") or ()
