@@ -23,6 +23,7 @@ from testbed.driver.hardware import TWO_NODES, FakeNode
 from testbed.folders import short_folder
 
 if TYPE_CHECKING:
+    from harness.clusters.claiming import ClaimingCluster
     from harness.clusters.real import RealCluster
 
 HAS_FAILED = pytest.StashKey[bool]()
@@ -129,6 +130,17 @@ async def cluster(shared_cluster: Cluster, real_cluster: "RealCluster | None") -
         await real_cluster.deploy()
     async with own_namespace(shared_cluster):
         yield shared_cluster
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def claiming_cluster(real_cluster: "RealCluster") -> AsyncIterator["ClaimingCluster"]:
+    """The real cluster, whose last Node gives its devices by ResourceClaims."""
+    from harness.clusters.claiming import claiming, is_new_enough
+
+    if not is_new_enough(real_cluster.control_plane.kubernetes):
+        pytest.skip("devices are shared by claims since Kubernetes 1.36")
+    async with claiming(real_cluster) as cluster:
+        yield cluster
 
 
 @pytest.fixture

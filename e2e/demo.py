@@ -26,9 +26,9 @@ from rich.text import Text
 from hamicommon.model import Device, Object, Share
 from hamicommon.pod.reading import read_pod
 from harness.client import PROGRAM, asked, asked_json
-from harness.cluster import ROOT, Cluster
+from harness.cluster import ALLOCATED, ROOT, Cluster
 from harness.clusters.embedded import EmbeddedCluster, sweep
-from harness.invariants import ALLOCATED, MIB, broken, inventory, look, samples
+from harness.invariants import MIB, broken, inventory, look, samples
 from harness.screen import Screen
 from testbed.driver.hardware import TWO_NODES
 from testbed.folders import FolderInUseError, claimed

@@ -17,7 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from hamicommon.model import Object
+from hamicommon.dra.names import DRA, PLUGIN, node_kind
+from hamicommon.model import Object, Share
+from hamicommon.pod.reading import read_pod
+from hamicommon.wire import keys
 from minicluster.client import Client
 from testbed.driver.hardware import FakeNode
 from testbed.waiting import NotInTimeError, eventually
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEDULER_NAME = "hami-scheduler"
+ALLOCATED = "hami.io/vgpu-devices-allocated"
 
 Requests = Counter[tuple[str, str, str]]
 """Number of requests by user agent (the part before `/`), verb (`create`, `patch`) and resource (`pods/binding`)."""
@@ -77,6 +81,8 @@ class Cluster(ABC):
     """Of its history; see `harness.recording`."""
     namespace: str = "default"
     """The namespace of all Pods that are created and read."""
+    gives_percentages = True
+    """Whether a Pod can ask for a part of a device's memory in percent."""
 
     @property
     def search_path(self) -> str:
@@ -144,14 +150,34 @@ class Cluster(ABC):
         """Return the folder with the sockets of the Node's kubelet and plugins, and the kubelet's checkpoint."""
 
     async def node_ready(self, node: str, timeout_seconds: float = 20.0) -> None:
-        """Wait until *node* has allocatable devices and an inventory."""
+        """Wait until *node* is of the kind that its label says, offers devices and has an inventory."""
 
         async def probe() -> bool:
             found = await self.api.get(f"/api/v1/nodes/{node}")
-            offered = int(found.get("status", {}).get("allocatable", {}).get("nvidia.com/gpu", 0))
-            return offered > 0 and "hami.io/node-nvidia-register" in found["metadata"].get("annotations", {})
+            kind = found["metadata"].get("labels", {}).get(keys.NODE_KIND, PLUGIN)
+            is_told = "hami.io/node-nvidia-register" in found["metadata"].get("annotations", {})
+            return is_told and kind == node_kind(found) and await self._offers(found, kind)
 
         await eventually(probe, f"{node} offers devices", timeout_seconds)
+
+    async def _offers(self, node: Object, kind: str) -> bool:
+        if kind != DRA:
+            return int(node.get("status", {}).get("allocatable", {}).get("nvidia.com/gpu", 0)) > 0
+        slices = "/apis/resource.k8s.io/v1/resourceslices"
+        return bool((await self.api.list(slices, fieldSelector=f"spec.nodeName={node['metadata']['name']}"))[0])
+
+    async def offered(self, node: str) -> int:
+        """Return how many shares the devices of *node* that take new ones have at most."""
+        found = await self.api.get(f"/api/v1/nodes/{node}")
+        return int(found["status"]["allocatable"].get("nvidia.com/gpu", 0))
+
+    async def granted(self, pod: Object) -> list[tuple[Share, ...]]:
+        """Return the shares of each container of *pod*, init containers first."""
+        return list(read_pod(pod).granted(ALLOCATED).shares)
+
+    async def claimed_mib(self) -> Mapping[tuple[str, str], int]:
+        """Return the memory that ResourceClaims hold, by Node and device."""
+        return {}
 
     # --- objects ---------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ services' metrics, and yields one sentence for each violation. `check` waits for
 I8 and I9 are properties of functions, which the property tests of the webhook and of the codecs check.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -22,7 +22,6 @@ from harness.history.judge import Judge
 from harness.recording import judged
 from testbed.waiting import NotInTimeError, eventually
 
-ALLOCATED = "hami.io/vgpu-devices-allocated"
 INVENTORY = "hami.io/node-nvidia-register"
 SCHEDULERS = {SCHEDULER_NAME, "default-scheduler"}
 """Whose Pods are judged. A test may name another scheduler, which nobody runs."""
@@ -49,6 +48,8 @@ class View:
     """By Node."""
     regions: dict[tuple[str, str], Region]
     """By Pod UID and container."""
+    claimed_mib: Mapping[tuple[str, str], int]
+    """What ResourceClaims hold, by Node and device."""
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
 
 
@@ -79,6 +80,7 @@ async def look(cluster: Cluster) -> View:
             for key, pod in running_containers(pods).items()
             for content in regions(cluster.vgpu_folder(pod["spec"]["nodeName"]), *key)
         },
+        await cluster.claimed_mib(),
     )
 
 
@@ -128,14 +130,16 @@ def i3_scheduler_agrees_with_the_api_server(view: View) -> Iterator[str]:
     for labels, value in view.scheduler.get("hami_scheduler_ledger_drift_total", []):
         if value:
             yield f"ledger drift {value} {labels}"
-    expected = {place: float(amount.memory_mib * MIB) for place, amount in view.judge.held().items()}
+    held = Counter({place: amount.memory_mib for place, amount in view.judge.held().items()})
+    held.update(view.claimed_mib)
+    expected = {place: float(size_mib * MIB) for place, size_mib in held.items()}
     actual = {
         (labels["node"], labels["device_uuid"]): value
         for labels, value in view.scheduler.get("hami_gpu_memory_allocated_bytes", [])
         if value
     }
     if actual != expected:
-        yield f"the scheduler counts {actual}, the API server's Pods hold {expected}"
+        yield f"the scheduler counts {actual}, the API server's Pods and claims hold {expected}"
 
 
 def i4_no_grant_outlives_its_pod(view: View) -> Iterator[str]:

@@ -41,6 +41,8 @@ def faults(pod: Pod, seen: Mapping[str, Any], devices: Mapping[str, Device]) -> 
     """Yield how the SEEN object *seen* differs from the grant of *pod*; *devices* are those of its Node."""
     name, environment = seen["container"], seen["environment"]
     shares = pod.granted(name)
+    if not shares and _has_claims(pod, name):
+        return
     if any(_mode(share, devices) == MIG for share in shares):
         yield from _faults_of_instances(pod, name, environment)
         return
@@ -60,6 +62,11 @@ def faults(pod: Pod, seen: Mapping[str, Any], devices: Mapping[str, Device]) -> 
         yield Rule.ENVIRONMENT, f"container {name} was granted {uuids}, its environment lists {order}"
     if seen["limits"] is not None:
         yield from _faults_of_file(name, shares, seen["limits"])
+
+
+def _has_claims(pod: Pod, name: str) -> bool:
+    """Return whether the container *name* gets devices by ResourceClaims, whose allocations no history has."""
+    return any((found.get("resources") or {}).get("claims") for found in pod.containers if found["name"] == name)
 
 
 def _mode(share: Share, devices: Mapping[str, Device]) -> str:

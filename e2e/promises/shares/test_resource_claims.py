@@ -11,12 +11,11 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from hamicommon.dra.names import DRIVER
+from hamicommon.dra.names import DRA
 from hamicommon.model import Object
 from hamicommon.wire import keys
-from harness.claims import SINCE, create_claims, create_template, delete_slices, label_kind, slices, with_claim
 from harness.cluster import ROOT
-from harness.clusters.real import RealCluster
+from harness.clusters.claiming import ClaimingCluster
 from harness.invariants import MIB, samples
 from harness.isolation import own_namespace
 from harness.manifests import a_pod
@@ -39,39 +38,22 @@ OF_INSTANCES = {"mig-instance"}
 """Examples for Nodes in mode `mig`, which `test_mig_claims` runs."""
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def labelled(real_cluster: RealCluster) -> AsyncIterator[RealCluster]:
-    """The real cluster, whose last Node is of kind `dra`."""
-    if tuple(map(int, real_cluster.control_plane.kubernetes.split("."))) < SINCE:
-        pytest.skip("devices are shared by claims since Kubernetes 1.36")
-    node = real_cluster.nodes[-1].name
-    await real_cluster.deploy(values={"dra.enabled": True})
-    await label_kind(real_cluster, node, "dra")
-    await eventually(lambda: slices(real_cluster), "the Node's ResourceSlice exists", WAIT_SECONDS)
-    yield real_cluster
-    await label_kind(real_cluster, node, None)
-    await real_cluster.node_ready(node, WAIT_SECONDS)
-    await real_cluster.deploy()
-    await delete_slices(real_cluster)
-
-
 @pytest_asyncio.fixture(loop_scope="session")
-async def cluster(labelled: RealCluster) -> AsyncIterator[RealCluster]:
-    """The same in a namespace of its own, with no Pods after the test."""
-    async with own_namespace(labelled):
-        yield labelled
-        await labelled.delete_all_pods()
+async def cluster(claiming_cluster: ClaimingCluster) -> AsyncIterator[ClaimingCluster]:
+    """The real cluster with a Node of kind `dra`, in a namespace of its own, with no Pods after the test."""
+    async with own_namespace(claiming_cluster):
+        yield claiming_cluster
+        await claiming_cluster.delete_all_pods()
 
 
-async def _claiming_pod(cluster: RealCluster, name: str, memory: str, cores: str, *command: str) -> Object:
-    """Create a Pod with a share by a template's claim, and return it once it runs."""
-    amounts = {"requests": {"memory": memory, "cores": cores}}
-    await create_template(cluster, name, deviceClassName=DRIVER, capacity=amounts)
-    await cluster.create(with_claim(a_pod(name, command=command or ("gpu-hold", "--mib", "100")), name))
+async def _running(cluster: ClaimingCluster, name: str, memory_mib: int, percent: int, mib: int = 100) -> Object:
+    """Create a Pod with a share by a template's claim that allocates *mib*, and return it once it runs."""
+    command = ("gpu-hold", "--mib", str(mib))
+    await cluster.create(a_pod(name, command=command, gpu=1, gpumem=memory_mib, gpucores=percent))
     return await cluster.pod_in_phase(name, "Running", WAIT_SECONDS)
 
 
-async def _are_shown(cluster: RealCluster, node: str) -> bool:
+async def _are_shown(cluster: ClaimingCluster, node: str) -> bool:
     """
     Return whether the monitor shows the shares of the Pods `small` and `large` with what one uses, and finds nothing
     outside a grant; and whether the scheduler counts their claims.
@@ -86,21 +68,20 @@ async def _are_shown(cluster: RealCluster, node: str) -> bool:
     return is_shown and sorted(counted) == sorted(promised.values())
 
 
-def _shares(cluster: RealCluster, pod: Object, container: str) -> list[str]:
+def _shares(cluster: ClaimingCluster, pod: Object, container: str) -> list[str]:
     """Return memory and compute of each device of a running container."""
     env = cluster.environment(pod, container)
     limits = [env[key] for key in sorted(env) if key.startswith("CUDA_DEVICE_MEMORY_LIMIT_")]
     return [f"{limit} {env['CUDA_DEVICE_SM_LIMIT']}" for limit in limits]
 
 
-@pytest.mark.breaks("environment", "a share by a claim is in no annotation, by which the judge knows grants")
 async def test_container_of_a_claim_has_exactly_its_share_and_a_restarted_kubelet_keeps_it(
-    cluster: RealCluster,
+    cluster: ClaimingCluster,
 ) -> None:
     """In its environment and in CUDA. The slice that the kubelet wipes is back, and Pods that end leave nothing."""
-    node = cluster.nodes[-1].name
-    small = await _claiming_pod(cluster, "small", "3000Mi", "25", "gpu-hold", "--mib", "1000")
-    large = await _claiming_pod(cluster, "large", "5000Mi", "50")
+    node = cluster.node
+    small = await _running(cluster, "small", 3000, 25, mib=1000)
+    large = await _running(cluster, "large", 5000, 50)
 
     environments = [cluster.environment(pod) for pod in (small, large)]
     assert [("3000m", "25"), ("5000m", "50")] == [
@@ -108,34 +89,30 @@ async def test_container_of_a_claim_has_exactly_its_share_and_a_restarted_kubele
     ]
     assert "allocated 1000 MiB of 3000 MiB visible" == await cluster.log_line("allocated", "small")
     await eventually(lambda: _are_shown(cluster, node), "monitor and scheduler show both shares", WAIT_SECONDS)
-    [before] = await slices(cluster)
+    [before] = await cluster.slices()
 
     async def is_new() -> bool:
-        return [found["metadata"]["uid"] for found in await slices(cluster)] not in ([], [before["metadata"]["uid"]])
+        return [found["metadata"]["uid"] for found in await cluster.slices()] not in ([], [before["metadata"]["uid"]])
 
     await cluster.kill(f"kubelet-{node}")
     await asyncio.to_thread(cluster.control_plane.node(node).start_kubelet)
     await eventually(is_new, "the kubelet has wiped the ResourceSlice, and there is a new one", WAIT_SECONDS)
-    await _claiming_pod(cluster, "late", "1000Mi", "5")
+    await _running(cluster, "late", 1000, 5)
     assert small["status"]["containerStatuses"] == (await cluster.pod("small"))["status"]["containerStatuses"]
 
     for name in ("small", "large", "late"):
         await cluster.delete_pod(name)
-
-    async def nothing_left() -> bool:
-        claims = cluster.vgpu_folder(node) / "claims"
-        return not [*cluster.cdi_folder(node).glob("hami.io-vgpu-claim_*"), *claims.glob("[!.]*")]
-
-    await eventually(nothing_left, "nothing of the claims is left", WAIT_SECONDS)
+    await cluster.nothing_left()
 
 
-@pytest.mark.breaks("environment", "a share by a claim is in no annotation, by which the judge knows grants")
 @pytest.mark.parametrize("example", PROMISED)
-async def test_example_gets_what_it_says(cluster: RealCluster, example: str) -> None:
+async def test_example_gets_what_it_says(cluster: ClaimingCluster, example: str) -> None:
     """The manifests are applied as they are."""
     assert PROMISED.keys() | OF_INSTANCES == {path.name for path in EXAMPLES.iterdir()}
     manifests = list(yaml.safe_load_all((EXAMPLES / example / "pod.yaml").read_text()))
-    await create_claims(cluster, *(each for each in manifests if each["kind"] != "Pod"))
+    for each in manifests:
+        if each["kind"] != "Pod":
+            await cluster.api.create(f"{cluster.in_namespace}/{each['kind'].lower()}s", each)
     pods = [each for each in manifests if each["kind"] == "Pod"]
     for pod in pods:
         await cluster.create(pod)
@@ -150,17 +127,17 @@ async def test_example_gets_what_it_says(cluster: RealCluster, example: str) -> 
     assert PROMISED[example] == found
 
 
-async def test_label_changes_the_kind_of_a_node_and_back(cluster: RealCluster) -> None:
+async def test_label_changes_the_kind_of_a_node_and_back(cluster: ClaimingCluster) -> None:
     """The kubelet has replicas or the API server a slice, and the chart's rights and policies are enough for both."""
-    node = cluster.nodes[-1].name
-    await label_kind(cluster, node, None)
+    node = cluster.node
+    await cluster.label(None)
     await cluster.node_ready(node, WAIT_SECONDS)
     kind = (await cluster.api.get(f"/api/v1/nodes/{node}"))["metadata"]["annotations"].get(keys.NODE_KIND)
     assert kind is None
 
     async def is_dra() -> bool:
         found = (await cluster.api.get(f"/api/v1/nodes/{node}"))["metadata"]["annotations"]
-        return found.get(keys.NODE_KIND) == "dra" and bool(await slices(cluster))
+        return found.get(keys.NODE_KIND) == "dra" and bool(await cluster.slices())
 
-    await label_kind(cluster, node, "dra")
+    await cluster.label(DRA)
     await eventually(is_dra, f"{node} is of kind dra", WAIT_SECONDS)

@@ -1,0 +1,262 @@
+"""
+The real cluster, one Node of which gives its devices by ResourceClaims, and whose Pods ask by them.
+
+Owns how a Pod that asks by HAMi's resources asks for the same by claims, and what the claims were given. So a test says
+what a share is, and not how it is asked for. Neighbours: `real` is the cluster.
+"""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hamicommon.dra.claims import Claim, decode_claim
+from hamicommon.dra.grants import CLAIMS, RECORDS, ClaimGrant
+from hamicommon.dra.names import API_VERSION, CORES, DRA, DRIVER, MEMORY, base_request
+from hamicommon.dra.slices import Pool, read_slices
+from hamicommon.model import Object, Share
+from hamicommon.pod.containers import containers_of
+from hamicommon.runtime.host.claim_records import read_records
+from hamicommon.wire import keys
+from harness.cluster import Settings
+from harness.clusters.real import RealCluster
+from harness.clusters.release import CHART, Value
+from minicluster.client import ApiError
+from testbed.driver.hardware import FakeNode
+from testbed.waiting import eventually
+
+API = f"/apis/{API_VERSION}"
+BY_CLAIMS = {"dra.enabled": True}
+"""The chart's values for Nodes that give their devices by claims."""
+SINCE = (1, 36)
+"""The first minor of Kubernetes that shares devices by claims unless somebody changes its features."""
+KIND_SECONDS = 90.0
+"""The time limit for a Node to become one of another kind."""
+_RESOURCES = "nvidia.com/"
+_WHOLE_PERCENT = "100"
+
+
+def is_new_enough(kubernetes: str) -> bool:
+    """Return whether this minor of Kubernetes shares devices by claims."""
+    return tuple(map(int, kubernetes.split("."))) >= SINCE
+
+
+class ClaimingCluster(RealCluster):
+    """
+    A real cluster whose last Node gives its devices by claims.
+
+    `create` and `apply` make Pods that ask by claims of what their manifests ask for by resources.
+    """
+
+    gives_percentages = False
+
+    @classmethod
+    def of(cls, cluster: RealCluster) -> "ClaimingCluster":
+        """Return *cluster* with Pods that ask by claims."""
+        found = cls(cluster.control_plane, cluster.nodes, cluster.release)
+        found.recorder, found.namespace = cluster.recorder, cluster.namespace
+        return found
+
+    @property
+    def node(self) -> str:
+        """The Node of kind `dra`."""
+        return self.nodes[-1].name
+
+    @property
+    def in_namespace(self) -> str:
+        """The path of the API below which claims are."""
+        return f"{API}/namespaces/{self.namespace}"
+
+    async def label(self, kind: str | None) -> None:
+        """Say which kind the Node is to be."""
+        await self.api.patch(f"/api/v1/nodes/{self.node}", {"metadata": {"labels": {keys.NODE_KIND: kind}}})
+
+    async def deploy(
+        self, settings: Settings | None = None, values: Mapping[str, Value] | None = None, chart: Path = CHART
+    ) -> None:
+        """Install the chart as the real cluster does, with claims."""
+        await super().deploy(settings, {**BY_CLAIMS, **(values or {})}, chart)
+
+    # --- asking ----------------------------------------------------------------------------------------------------
+
+    async def create(self, manifest: Object) -> Object:
+        """Create one core object. A Pod asks by claims, by a template for each of its containers with devices."""
+        if manifest["kind"] != "Pod":
+            return await super().create(manifest)
+        pod, templates = _by_claims(manifest)
+        for name, spec in templates.items():
+            await self._ensure("ResourceClaimTemplate", name, {"spec": spec})
+        return await super().create(pod)
+
+    async def create_by_resources(self, manifest: Object) -> Object:
+        """Create a Pod as it is."""
+        return await super().create(manifest)
+
+    async def create_claim(self, name: str, **limits: Any) -> Object:
+        """Create a ResourceClaim for what a container with these limits asks for, as `a_container` has them."""
+        named = {f"{_RESOURCES}{key}": value for key, value in limits.items()}
+        item = {"kind": "ResourceClaim", "metadata": {"name": name}, "spec": _spec(named, {})}
+        made: Object = await self.api.create(f"{self.in_namespace}/resourceclaims", item)
+        return made
+
+    async def _ensure(self, kind: str, name: str, spec: Object) -> None:
+        try:
+            manifest = {"kind": kind, "metadata": {"name": name}, "spec": spec}
+            await self.api.create(f"{self.in_namespace}/{kind.lower()}s", manifest)
+        except ApiError as error:
+            if error.status != 409:
+                raise
+
+    # --- what was given --------------------------------------------------------------------------------------------
+
+    async def granted(self, pod: Object) -> list[tuple[Share, ...]]:
+        """Read the allocations of its claims."""
+        made = {each["name"]: each for each in pod["status"].get("resourceClaimStatuses", [])}
+        claims = {
+            each["name"]: await self._claim(pod, {**made.get(each["name"], {}), **each}["resourceClaimName"])
+            for each in pod["spec"].get("resourceClaims", [])
+        }
+        pools = await self._pools()
+        return [
+            tuple(
+                result.share(pools[result.pool][result.device].device)
+                for use in (container.get("resources") or {}).get("claims", [])
+                for result in claims[use["name"]].results
+                if use.get("request") in {None, base_request(result.request)}
+            )
+            for container, _ in containers_of(pod)
+        ]
+
+    async def _claim(self, pod: Object, name: str) -> Claim:
+        return decode_claim(
+            await self.api.get(f"{API}/namespaces/{pod['metadata']['namespace']}/resourceclaims/{name}")
+        )
+
+    async def claimed_mib(self) -> Mapping[tuple[str, str], int]:
+        """Read what allocated claims hold, whatever Pods use them."""
+        claims, _ = await self.api.list(f"{API}/resourceclaims")
+        pools = await self._pools()
+        held: Counter[tuple[str, str]] = Counter()
+        for result in (result for claim in map(decode_claim, claims) for result in claim.results):
+            share = result.share(pools[result.pool][result.device].device)
+            held[result.pool, share.uuid] += share.memory_mib
+        return held
+
+    async def offered(self, node: str) -> int:
+        """Count the shares of the devices in the slice that take new ones."""
+        devices = (await self._pools()).get(node, {}).values()
+        return sum(each.device.count for each in devices if not each.taints)
+
+    async def slices(self) -> list[Object]:
+        """Return the ResourceSlices of the driver."""
+        found, _ = await self.api.list(f"{API}/resourceslices", fieldSelector=f"spec.driver={DRIVER}")
+        return list(found)
+
+    async def _pools(self) -> Mapping[str, Pool]:
+        pools, problems = read_slices(await self.slices())
+        assert not problems, problems
+        return pools
+
+    # --- the Node --------------------------------------------------------------------------------------------------
+
+    def records(self) -> dict[str, ClaimGrant]:
+        """Return what the plugin remembers of prepared claims, by UID."""
+        found, problems = read_records(self.vgpu_folder(self.node) / CLAIMS / RECORDS)
+        assert not problems, problems
+        return found
+
+    def specs(self) -> list[str]:
+        """Return the names of the CDI specs of claims on the Node."""
+        return sorted(path.name for path in self.cdi_folder(self.node).glob("hami.io-vgpu-claim_*"))
+
+    def leftovers(self) -> list[str]:
+        """Return what is on the Node of claims: specs, records and folders of requests."""
+        folders = (self.vgpu_folder(self.node) / CLAIMS).glob("[!.]*")
+        return [*self.specs(), *self.records(), *(path.name for path in folders)]
+
+    async def nothing_left(self) -> None:
+        """Wait until nothing of any claim is on the Node."""
+        await eventually(lambda: not self.leftovers(), f"nothing of a claim is on {self.node}", KIND_SECONDS)
+
+
+@asynccontextmanager
+async def claiming(cluster: RealCluster) -> AsyncIterator[ClaimingCluster]:
+    """During a block, let the last Node of *cluster* give its devices by claims."""
+    found = ClaimingCluster.of(cluster)
+    await found.label(DRA)
+    try:
+        await found.deploy()
+        yield found
+    finally:
+        await found.label(None)
+        await found.node_ready(found.node, KIND_SECONDS)
+        for each in await found.slices():
+            await found.api.delete_if_exists(f"{API}/resourceslices/{each['metadata']['name']}")
+        await found.api.close()
+
+
+@asynccontextmanager
+async def claiming_nodes(
+    cluster: RealCluster, nodes: tuple[FakeNode, ...], settings: Settings
+) -> AsyncIterator[ClaimingCluster]:
+    """During a block, let only *nodes* take Pods, the last of them by claims; see `RealCluster.reshaped`."""
+    its = replace(settings, values={**settings.values, **BY_CLAIMS})
+    async with cluster.reshaped(nodes, its) as other, claiming(other) as found:
+        yield found
+        await found.delete_all_pods()
+
+
+def _by_claims(manifest: Object) -> tuple[Object, dict[str, Object]]:
+    """Return a Pod that asks by claims, and the specs of its claims by the names of their templates."""
+    pod: Object = json.loads(json.dumps(manifest))
+    spec, templates = pod["spec"], {}
+    annotations = pod["metadata"].setdefault("annotations", {})
+    wishes = {key: annotations.pop(key) for key in list(annotations) if key.startswith(f"{_RESOURCES}use-")}
+    for container in [*spec.get("initContainers", []), *spec["containers"]]:
+        resources = container.get("resources") or {}
+        asked = {key: value for key, value in (resources.get("limits") or {}).items() if key.startswith(_RESOURCES)}
+        if asked:
+            claim = _spec(asked, wishes)
+            template = f"share-{hashlib.sha256(json.dumps(claim, sort_keys=True).encode()).hexdigest()[:8]}"
+            templates[template] = claim
+            container["resources"] = {"claims": [{"name": container["name"]}]}
+            entry = {"name": container["name"], "resourceClaimTemplateName": template}
+            spec["resourceClaims"] = [*spec.get("resourceClaims", []), entry]
+    return pod, templates
+
+
+def _spec(asked: Mapping[str, Any], wishes: Mapping[str, str]) -> Object:
+    """Return the spec of a claim for what resources ask for, of devices that the annotations *wishes* allow."""
+    amounts = {}
+    left = dict(asked)
+    count = int(left.pop(f"{_RESOURCES}gpu", 1))
+    memory, percent = left.pop(f"{_RESOURCES}gpumem", None), str(left.pop(f"{_RESOURCES}gpumem-percentage", ""))
+    cores = left.pop(f"{_RESOURCES}gpucores", None)
+    assert not left, f"a claim cannot ask for {sorted(left)}"
+    assert percent in {"", _WHOLE_PERCENT}, "a claim cannot ask for a part of a device's memory in percent"
+    if memory is not None:
+        amounts[MEMORY] = f"{memory}Mi"
+    # Without both amounts a Pod has the whole device. With memory alone it has no limit on compute, which is 0.
+    if cores is not None or memory is not None:
+        amounts[CORES] = str(cores or 0)
+    request = {
+        "deviceClassName": DRIVER,
+        "count": count,
+        "selectors": [{"cel": {"expression": each}} for each in _conditions(wishes)],
+        "capacity": {"requests": amounts},
+    }
+    return {"devices": {"requests": [{"name": "gpu", "exactly": request}]}}
+
+
+def _conditions(wishes: Mapping[str, str]) -> list[str]:
+    """Return expressions that are true for the devices that the annotations allow."""
+    attributes = f'device.attributes["{DRIVER}"]'
+    known = {
+        f"{_RESOURCES}use-gputype": f"{attributes}.productName.contains({{}})",
+        f"{_RESOURCES}use-gpuuuid": f"{attributes}.uuid == {{}}",
+    }
+    return [known[key].format(json.dumps(value)) for key, value in wishes.items()]
