@@ -187,16 +187,16 @@ class ClaimingCluster(RealCluster):
 async def claiming(cluster: RealCluster) -> AsyncIterator[ClaimingCluster]:
     """During a block, let the last Node of *cluster* give its devices by claims."""
     found = ClaimingCluster.of(cluster)
-    await found.label(DRA)
-    try:
-        await found.deploy()
-        yield found
-    finally:
-        await found.label(None)
-        await found.node_ready(found.node, KIND_SECONDS)
-        for each in await found.slices():
-            await found.api.delete_if_exists(f"{API}/resourceslices/{each['metadata']['name']}")
-        await found.api.close()
+    async with found.api:
+        await found.label(DRA)
+        try:
+            await found.deploy()
+            yield found
+        finally:
+            await found.label(None)
+            await found.node_ready(found.node, KIND_SECONDS)
+            for each in await found.slices():
+                await found.api.delete_if_exists(f"{API}/resourceslices/{each['metadata']['name']}")
 
 
 @asynccontextmanager

@@ -37,7 +37,7 @@ async def before_the_first(cluster: ClaimingCluster, manifest: Object) -> AsyncI
     """The kubelet has read the claim, and nothing of it is on disk."""
     with _unwritable(cluster):
         await cluster.create(manifest)
-        await _says(cluster, manifest, "checkpoint ResourceClaim cache")
+        await says(cluster, manifest["metadata"]["name"], "checkpoint ResourceClaim cache")
         yield
 
 
@@ -57,7 +57,7 @@ async def before_the_second(cluster: ClaimingCluster, manifest: Object) -> Async
     async with AsyncExitStack() as held:
         async with after_the_first(cluster, manifest):
             held.enter_context(_unwritable(cluster))
-        await _says(cluster, manifest, "checkpoint ResourceClaim state")
+        await says(cluster, manifest["metadata"]["name"], "checkpoint ResourceClaim state")
         assert [False] == [*checkpoint(cluster).values()]
         assert cluster.specs()
         yield
@@ -81,18 +81,18 @@ MOMENTS: Mapping[str, Moment] = {
 }
 
 
+async def says(cluster: ClaimingCluster, pod: str, text: str) -> None:
+    """Wait until an Event of a Pod has *text*."""
+
+    async def probe() -> bool:
+        return any(text in event["message"] for event in await cluster.events(pod))
+
+    await eventually(probe, f"an Event of {pod} says {text!r}", WAIT_SECONDS)
+
+
 def _knows_devices(cluster: ClaimingCluster) -> bool:
     known = checkpoint(cluster)
     return bool(known) and all(known.values())
-
-
-async def _says(cluster: ClaimingCluster, manifest: Object, text: str) -> None:
-    """Wait until an Event of the Pod has *text*."""
-
-    async def probe() -> bool:
-        return any(text in event["message"] for event in await cluster.events(manifest["metadata"]["name"]))
-
-    await eventually(probe, f"an Event says {text!r}", WAIT_SECONDS)
 
 
 @contextmanager

@@ -13,14 +13,16 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from hamicommon.dra.names import DRA
 from hamicommon.model import Object
 from harness.clusters.claiming import API, ClaimingCluster
+from harness.clusters.real import RealCluster
 from harness.clusters.release import HAMI
 from harness.invariants import check
 from harness.isolation import own_namespace
 from harness.load import coming_and_going
 from harness.manifests import a_pod
-from promises.failures.claim_checkpoint import MOMENTS, checkpoint
+from promises.failures.claim_checkpoint import MOMENTS, checkpoint, says
 from promises.failures.test_kubelet_fails import runs
 from testbed.waiting import eventually
 
@@ -37,6 +39,7 @@ async def cluster(claiming_cluster: ClaimingCluster) -> AsyncIterator[ClaimingCl
     """The real cluster with a Node of kind `dra`, on which no Pod is before and nothing of a claim after the test."""
     async with own_namespace(claiming_cluster):
         yield claiming_cluster
+        await claiming_cluster.label(DRA)
         await claiming_cluster.delete_all_pods()
         await claiming_cluster.nothing_left()
         await eventually(lambda: not checkpoint(claiming_cluster), "the kubelet remembers no claim", WAIT_SECONDS)
@@ -179,3 +182,147 @@ async def _time_without_slice(cluster: ClaimingCluster, version: str) -> float:
         elif change == "ADDED" and gone:
             return clock() - gone
     raise AssertionError("the watch has ended")
+
+
+def using(claim: str, name: str) -> Object:
+    """Return the Pod *name* that uses a claim of its namespace."""
+    pod = a_pod(name)
+    pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": claim}]
+    pod["spec"]["containers"][0]["resources"] = {"claims": [{"name": "gpu"}]}
+    return pod
+
+
+async def force_delete(cluster: ClaimingCluster, name: str) -> None:
+    """Delete a Pod without waiting for its kubelet."""
+    await cluster.api.delete(f"/api/v1/namespaces/{cluster.namespace}/pods/{name}", 0)
+
+
+async def test_pod_deleted_by_force_and_made_again_by_a_template_has_the_new_share(cluster: ClaimingCluster) -> None:
+    """Its claim is another one, and the old one is unprepared."""
+    await cluster.create(quarter("p", 3000))
+    await has_exactly(cluster, "p", 3000)
+
+    await force_delete(cluster, "p")
+    await cluster.create(quarter("p", 2000))
+
+    await has_exactly(cluster, "p", 2000)
+    await is_counted_once(cluster, 2000)
+
+
+async def test_pod_deleted_by_force_and_made_again_uses_the_same_claim(cluster: ClaimingCluster) -> None:
+    """The kubelet may still end the first Pod when the second one comes."""
+    await cluster.create_claim("own", gpu=1, gpumem=3000, gpucores=25)
+    await cluster.create(using("own", "p"))
+    first = await has_exactly(cluster, "p", 3000)
+
+    await force_delete(cluster, "p")
+    await cluster.create(using("own", "p"))
+
+    assert first["metadata"]["uid"] != (await has_exactly(cluster, "p", 3000))["metadata"]["uid"]
+    await is_counted_once(cluster, 3000)
+
+
+async def test_claim_and_pod_made_again_under_their_names_have_the_new_share(cluster: ClaimingCluster) -> None:
+    """The kubelet refuses the new claim while it remembers the old one, and tries again."""
+    await cluster.create_claim("own", gpu=1, gpumem=3000, gpucores=25)
+    await cluster.create(using("own", "p"))
+    await has_exactly(cluster, "p", 3000)
+
+    await force_delete(cluster, "p")
+    await delete_claim(cluster, "own")
+    await cluster.create_claim("own", gpu=1, gpumem=2000, gpucores=25)
+    await cluster.create(using("own", "p"))
+
+    await has_exactly(cluster, "p", 2000)
+    await is_counted_once(cluster, 2000)
+
+
+async def delete_claim(cluster: ClaimingCluster, name: str, *, by_force: bool = False) -> None:
+    """Delete a claim and wait until it is gone. *by_force* removes the finalizer that keeps it while it is used."""
+    path = f"{cluster.in_namespace}/resourceclaims/{name}"
+    await cluster.api.delete(path)
+    if by_force:
+        await cluster.api.patch(path, {"metadata": {"finalizers": None}})
+
+    async def is_gone() -> bool:
+        return not await cluster.api.exists(path)
+
+    await eventually(is_gone, f"ResourceClaim {name} is gone", WAIT_SECONDS)
+
+
+async def test_pods_of_one_claim_have_one_share_until_the_last_ends(cluster: ClaimingCluster) -> None:
+    """It is counted once, and unprepared after the last one."""
+    await cluster.create_claim("own", gpu=1, gpumem=3000, gpucores=25)
+    for name in ("first", "second"):
+        await cluster.create(using("own", name))
+    before = [runs(await has_exactly(cluster, name, 3000)) for name in ("first", "second")][1]
+    await is_counted_once(cluster, 3000)
+    prepared = cluster.leftovers()
+
+    await cluster.delete_pod("first")
+
+    assert before == runs(await has_exactly(cluster, "second", 3000))
+    await is_counted_once(cluster, 3000)
+    assert prepared == cluster.leftovers()
+    await cluster.delete_pod("second")
+    await cluster.nothing_left()
+
+
+async def test_share_of_a_claim_that_was_removed_by_force_is_free_once_its_pod_has_ended(
+    cluster: ClaimingCluster,
+) -> None:
+    """kube-scheduler gives it to the next Pod at once, which the plugin refuses until then."""
+    await cluster.create_claim("own", gpu=1, gpumem=9000, gpucores=25)
+    await cluster.create(using("own", "p"))
+    [[share]] = await cluster.granted(await has_exactly(cluster, "p", 9000))
+    await delete_claim(cluster, "own", by_force=True)
+    await cluster.create(quarter("next", 9000, annotations={"nvidia.com/use-gpuuuid": share.uuid}))
+    await says(cluster, "next", f"device {share.uuid} has 16384 MiB of memory, the claim has 9000, and 9000 are taken")
+
+    await cluster.delete_pod("p")
+
+    await has_exactly(cluster, "next", 9000)
+    await is_counted_once(cluster, 9000)
+
+
+async def test_node_changes_its_kind_and_back_with_pods_of_both(cluster: ClaimingCluster) -> None:
+    """Every Pod keeps its container and its share, and none gets what another one has of a device."""
+    here: dict[str, Any] = {"nodeSelector": {"kubernetes.io/hostname": cluster.node}}
+    await cluster.label(None)
+    await cluster.node_ready(cluster.node, WAIT_SECONDS)
+    await cluster.create_by_resources(quarter("replica", 9000, spec=here))
+    replica = await cluster.pod_in_phase("replica", "Running", WAIT_SECONDS)
+    environment = cluster.environment(replica)
+    of_replica = {"nvidia.com/use-gpuuuid": environment["HAMI_DEVICE_UUIDS"]}
+
+    await cluster.label(DRA)
+    await cluster.node_ready(cluster.node, WAIT_SECONDS)
+    await cluster.create(quarter("claimed", 5000, annotations=of_replica))
+    claimed = await has_exactly(cluster, "claimed", 5000)
+    await cluster.create(quarter("too-much", 9000, annotations=of_replica))
+    await says(cluster, "too-much", "Pods with HAMi's annotation")
+    await cluster.delete_pod("too-much")
+
+    await cluster.label(None)
+    await eventually(partial(node_says, cluster, "1 ResourceClaims are prepared here"), "why it waits", WAIT_SECONDS)
+    assert 0 == await RealCluster.offered(cluster, cluster.node)
+    assert runs(claimed) == runs(await has_exactly(cluster, "claimed", 5000))
+
+    await cluster.label(DRA)
+    await cluster.node_ready(cluster.node, WAIT_SECONDS)
+    await cluster.delete_pod("claimed")
+    await cluster.nothing_left()
+    await cluster.label(None)
+    await cluster.node_ready(cluster.node, WAIT_SECONDS)
+    await cluster.create_by_resources(quarter("too-much", 9000, annotations=of_replica, spec=here))
+    await cluster.create_by_resources(quarter("beside", 7000, annotations=of_replica, spec=here))
+    await cluster.pod_in_phase("beside", "Running", WAIT_SECONDS)
+    assert "nodeName" not in (await cluster.pod("too-much"))["spec"]
+    assert (runs(replica), environment) == (runs(await cluster.pod("replica")), cluster.environment(replica))
+    await check(cluster)
+
+
+async def node_says(cluster: ClaimingCluster, text: str) -> bool:
+    """Return whether an Event of the Node has *text*."""
+    events, _ = await cluster.api.list("/api/v1/events", fieldSelector=f"involvedObject.name={cluster.node}")
+    return any(text in event.get("message", "") for event in events)
