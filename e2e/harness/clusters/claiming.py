@@ -184,13 +184,13 @@ class ClaimingCluster(RealCluster):
 
 
 @asynccontextmanager
-async def claiming(cluster: RealCluster) -> AsyncIterator[ClaimingCluster]:
-    """During a block, let the last Node of *cluster* give its devices by claims."""
+async def claiming(cluster: RealCluster, settings: Settings | None = None) -> AsyncIterator[ClaimingCluster]:
+    """During a block, with *settings*, let the last Node of *cluster* give its devices by claims."""
     found = ClaimingCluster.of(cluster)
     async with found.api:
         await found.label(DRA)
         try:
-            await found.deploy()
+            await found.deploy(settings)
             yield found
         finally:
             await found.label(None)
@@ -205,7 +205,7 @@ async def claiming_nodes(
 ) -> AsyncIterator[ClaimingCluster]:
     """During a block, let only *nodes* take Pods, the last of them by claims; see `RealCluster.reshaped`."""
     its = replace(settings, values={**settings.values, **BY_CLAIMS})
-    async with cluster.reshaped(nodes, its) as other, claiming(other) as found:
+    async with cluster.reshaped(nodes, its) as other, claiming(other, its) as found:
         yield found
         await found.delete_all_pods()
 

@@ -35,40 +35,35 @@ def driver_of(cluster: Cluster) -> FakeDriver:
     return FakeDriver(cluster.driver_folder(NODE.name))
 
 
-async def allocatable(cluster: Cluster) -> int:
-    """Return how many replicas the Node offers."""
-    node = await cluster.api.get(f"/api/v1/nodes/{NODE.name}")
-    return int(node["status"]["allocatable"].get("nvidia.com/gpu", 0))
-
-
-async def eventually_allocatable(cluster: Cluster, share: float, whole: int) -> None:
-    """Wait until the Node offers this *share* of the replicas of all devices, *whole*."""
+async def eventually_offered(cluster: Cluster, part: float, whole: int) -> None:
+    """Wait until the Node offers this *part* of the shares of all devices, *whole*."""
 
     async def is_so() -> bool:
-        return await allocatable(cluster) == whole * share
+        return await cluster.offered(NODE.name) == whole * part
 
-    await eventually(is_so, f"{share} of {whole} replicas are allocatable", seconds=60)
+    await eventually(is_so, f"{part} of {whole} shares are offered", seconds=60)
 
 
 async def test_one_lost_card_leaves_seven(cluster_of: ClusterOf) -> None:
     """Its Pod runs on, a Pod that wants it waits and says why, all others start, and it takes Pods when it is back."""
     async with cluster_of((NODE,), ITS) as cluster:
         driver = driver_of(cluster)
-        whole = await allocatable(cluster)
+        whole = await cluster.offered(NODE.name)
         await cluster.create(a_pod("before", annotations=ON_LOST, command=SLEEP, gpu=1, gpumem=1000))
         await cluster.pod_in_phase("before", "Running")
         driver.lose(LOST)
-        await eventually_allocatable(cluster, 7 / 8, whole)
+        await eventually_offered(cluster, 7 / 8, whole)
 
         await cluster.create(a_pod("waits", annotations=ON_LOST, command=SLEEP, gpu=1, gpumem=1000))
         await cluster.create(a_pod("others", command=SLEEP, gpu=7, gpumem=1000))
         others = await cluster.pod_in_phase("others", "Running")
-        assert LOST not in others["metadata"]["annotations"]["hami.io/vgpu-devices-allocated"]
+        [shares] = await cluster.granted(others)
+        assert LOST not in {share.uuid for share in shares}
         assert "Pending" == (await cluster.pod("waits"))["status"]["phase"]
         assert "Running" == (await cluster.pod("before"))["status"]["phase"]
 
         driver.bring_back(LOST)
-        await eventually_allocatable(cluster, 1, whole)
+        await eventually_offered(cluster, 1, whole)
         await cluster.pod_in_phase("waits", "Running", 60)
 
 
@@ -77,18 +72,18 @@ async def paused(cluster: Cluster, whole: int) -> AsyncIterator[FakeDriver]:
     """Hold plugin and monitor off the driver during a block, by the GPU Operator's label; *whole* are all replicas."""
     driver, path = driver_of(cluster), f"/api/v1/nodes/{NODE.name}"
     await cluster.api.patch(path, {"metadata": {"labels": {LABEL: "paused-for-driver-upgrade"}}})
-    await eventually_allocatable(cluster, 0, whole)
+    await eventually_offered(cluster, 0, whole)
     await eventually(lambda: driver.clients() == (), "nobody holds the driver", seconds=60)
     yield driver
     await cluster.api.patch(path, {"metadata": {"labels": {LABEL: "true"}}})
-    await eventually_allocatable(cluster, 1, whole)
+    await eventually_offered(cluster, 1, whole)
 
 
 @pytest.mark.embedded_only
 async def test_driver_upgrade_needs_no_restart(cluster_of: ClusterOf) -> None:
     """The plugin and the monitor let go of the driver on the GPU Operator's label, and use the next one."""
     async with cluster_of((NODE,), ITS) as cluster:
-        whole = await allocatable(cluster)
+        whole = await cluster.offered(NODE.name)
         await cluster.create(a_pod("before", command=SLEEP, gpu=1, gpumem=1000))
         await cluster.pod_in_phase("before", "Running")
         async with paused(cluster, whole) as driver:
@@ -105,7 +100,7 @@ async def test_driver_upgrade_needs_no_restart(cluster_of: ClusterOf) -> None:
 async def test_containers_get_the_files_of_an_upgraded_driver(real_cluster: RealCluster) -> None:
     """By native CDI, without a restart. The container from before keeps the old files."""
     async with real_cluster.reshaped((NODE,), ITS) as cluster:
-        whole, node = await allocatable(cluster), cluster.control_plane.node(NODE.name)
+        whole, node = await cluster.offered(NODE.name), cluster.control_plane.node(NODE.name)
         await cluster.create(a_pod("before", command=LIST, gpu=1, gpumem=1000))
         old = await cluster.log_line("libraries:", "before")
         async with paused(cluster, whole) as driver:

@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from hamicommon.model import Object, Share
-from hamicommon.pod.reading import read_pod
 from harness.cluster import ROOT, Cluster, ClusterOf, Settings
 from harness.manifests import SLEEP, a_container, a_pod
 from testbed.driver.hardware import FakeNode
@@ -25,18 +23,13 @@ async def mixed(cluster_of: ClusterOf) -> AsyncIterator[Cluster]:
         yield cluster
 
 
-def granted(pod: Object) -> list[tuple[Share, ...]]:
-    """Return the shares of each container, init containers first."""
-    return list(read_pod(pod).granted("hami.io/vgpu-devices-allocated").shares)
-
-
 async def test_share_in_mib_and_percent_is_granted_and_in_the_environment(cluster: Cluster) -> None:
     """gpu: 1, gpumem: 3000, gpucores: 25 arrive as exactly that."""
     await cluster.create(a_pod("p", gpu=1, gpumem=3000, gpucores=25))
 
     pod = await cluster.pod_in_phase("p", "Running")
 
-    [[share]] = granted(pod)
+    [[share]] = await cluster.granted(pod)
     environ = cluster.environment(pod)
     assert (3000, 25) == (share.memory_mib, share.core_percent)
     assert "3000m" == environ["CUDA_DEVICE_MEMORY_LIMIT_0"]
@@ -87,7 +80,8 @@ async def test_percentage_is_of_the_device_that_is_chosen(cluster: Cluster) -> N
 
     pod = await cluster.pod_in_phase("p", "Running")
 
-    assert 8192 == granted(pod)[0][0].memory_mib
+    [[share]] = await cluster.granted(pod)
+    assert 8192 == share.memory_mib
 
 
 async def test_two_devices_in_one_container_are_different_and_both_limited(cluster: Cluster) -> None:
@@ -96,26 +90,34 @@ async def test_two_devices_in_one_container_are_different_and_both_limited(clust
 
     pod = await cluster.pod_in_phase("p", "Running")
 
-    [[first, second]] = granted(pod)
+    [[first, second]] = await cluster.granted(pod)
     environ = cluster.environment(pod)
     assert first.uuid != second.uuid
     assert ("2000m", "2000m") == (environ["CUDA_DEVICE_MEMORY_LIMIT_0"], environ["CUDA_DEVICE_MEMORY_LIMIT_1"])
 
 
 async def test_each_of_two_unequal_devices_has_its_own_limit(mixed: Cluster) -> None:
-    """Half of each is another amount. CUDA and NVML show both, and an allocation fails on the device that has less."""
-    await mixed.create(
-        a_pod("p", command=("gpu-hold", "--mib", "9000", "--all-devices", "--table"), gpu=2, gpumem_percentage=50)
-    )
+    """
+    Half of each is another amount. CUDA and NVML show both, and an allocation fails on the device that has less.
+
+    A claim cannot ask for half. Without an amount it has the whole memory of each.
+    """
+    percent = 50 if mixed.gives_percentages else 100
+    small_mib, large_mib = 16384 * percent // 100, 40960 * percent // 100
+    hold = ("gpu-hold", "--mib", str(small_mib + 1000), "--all-devices", "--table")
+    await mixed.create(a_pod("p", command=hold, gpu=2, gpumem_percentage=percent, gpucores=50))
 
     pod = await mixed.pod_in_phase("p", "Running")
 
-    [shares] = granted(pod)
-    assert {8192, 20480} == {share.memory_mib for share in shares}
+    [shares] = await mixed.granted(pod)
+    environ = mixed.environment(pod)
+    assert {small_mib, large_mib} == {share.memory_mib for share in shares}
+    limits = [environ[f"CUDA_DEVICE_MEMORY_LIMIT_{index}"] for index in range(2)]
+    assert [f"{share.memory_mib}m" for share in shares] == limits
     for share in shares:
         assert f"{share.uuid} has {share.memory_mib} MiB" == await mixed.log_line(f"{share.uuid} has", "p")
         await mixed.log_line(f" MiB / {share.memory_mib} MiB", "p")
-    await mixed.log_line("cuMemAlloc(9000 MiB): CUDA_ERROR_OUT_OF_MEMORY", "p")
+    await mixed.log_line(f"cuMemAlloc({small_mib + 1000} MiB): CUDA_ERROR_OUT_OF_MEMORY", "p")
 
 
 async def test_every_container_of_a_pod_has_its_own_share(cluster: Cluster) -> None:
@@ -124,7 +126,7 @@ async def test_every_container_of_a_pod_has_its_own_share(cluster: Cluster) -> N
 
     pod = await cluster.pod_in_phase("many-containers", "Running")
 
-    memory_mib = [[share.memory_mib for share in shares] for shares in granted(pod)]
+    memory_mib = [[share.memory_mib for share in shares] for shares in await cluster.granted(pod)]
     proxy = cluster.environment(pod, "proxy")
     assert [[1000], [4000], [2000], []] == memory_mib
     assert "4000m" == cluster.environment(pod, "train")["CUDA_DEVICE_MEMORY_LIMIT_0"]
@@ -140,10 +142,10 @@ async def test_whole_device_is_exclusive(cluster: Cluster) -> None:
     first = await cluster.pod_in_phase("one", "Running")
     second = await cluster.pod_in_phase("two", "Running")
 
-    [[one], [two]] = [*granted(first)], [*granted(second)]
+    [[one]], [[two]] = await cluster.granted(first), await cluster.granted(second)
 
-    assert one != two
-    assert {(40960, 100)} == {(share.memory_mib, share.core_percent) for share in (*one, *two)}
+    assert one.uuid != two.uuid
+    assert {(40960, 100)} == {(share.memory_mib, share.core_percent) for share in (one, two)}
 
 
 async def test_pod_without_a_request_is_unchanged(cluster: Cluster) -> None:
@@ -168,4 +170,5 @@ async def test_share_without_a_count_is_of_one_device(cluster: Cluster, limits: 
 
     pod = await cluster.pod_in_phase("p", "Running")
 
-    assert 1 == len(granted(pod)[0])
+    [shares] = await cluster.granted(pod)
+    assert 1 == len(shares)
