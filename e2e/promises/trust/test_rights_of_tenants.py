@@ -41,6 +41,11 @@ async def test_tenant_changes_no_node(tenant: Editor) -> None:
     assert [*WRITES] == await allowed(tenant, "pods")
 
 
+async def test_tenant_changes_no_device_class(tenant: Editor) -> None:
+    """The newest one that maps a resource decides for the whole cluster which devices Pods get by it."""
+    assert [] == await allowed(tenant, "deviceclasses", group="resource.k8s.io")
+
+
 async def test_tenant_changes_no_status_of_a_pod(tenant: Editor) -> None:
     """The scheduler's condition there fences late Bindings, and the phase says whether a Pod still holds its share."""
     await tenant.creates(a_pod("own", [{**a_container(command=SLEEP), "resources": {}}]))

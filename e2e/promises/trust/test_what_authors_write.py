@@ -2,6 +2,8 @@
 What the author of a Pod writes on it chooses among devices with room, and gives nothing that was not granted.
 """
 
+import json
+
 import pytest
 
 from hamicommon.vendors import nvidia
@@ -52,6 +54,23 @@ async def test_wishes_changed_after_the_bind_change_nothing(cluster: Cluster) ->
     assert environment == cluster.environment(after)
     assert rest["metadata"]["annotations"][GRANT].startswith(CARD.uuid)
     assert "Pending" == (await cluster.pod("more"))["status"]["phase"]
+
+
+async def test_amounts_in_the_annotation_of_a_pod_count_like_its_limits(cluster: Cluster) -> None:
+    """They are granted, enforced and taken from the device, and a change after the bind changes nothing."""
+    share = CARD.memory_mib * 3 // 4
+    amounts = json.dumps({"main": {"nvidia.com/gpumem": str(share)}})
+    await cluster.create(a_pod("moved", command=SLEEP, annotations={**THERE, keys.DEVICE_AMOUNTS: amounts}, gpu=1))
+    before = await cluster.pod_in_phase("moved", "Running", 60)
+    less = {keys.DEVICE_AMOUNTS: json.dumps({"main": {"nvidia.com/gpumem": "1"}})}
+    await cluster.api.patch(path_of(cluster, "moved"), {"metadata": {"annotations": less}})
+    await cluster.kill("scheduler")
+    await cluster.restart("scheduler")
+    await cluster.create(a_pod("more", command=SLEEP, annotations=THERE, gpu=1, gpumem=CARD.memory_mib - share + 1))
+    await refused(cluster, "more")
+
+    assert f"{CARD.uuid},NVIDIA,{share},0:;" == before["metadata"]["annotations"][GRANT]
+    assert f"{share}m" == cluster.environment(before)["CUDA_DEVICE_MEMORY_LIMIT_0"]
 
 
 async def test_pod_that_writes_when_there_was_room_gets_none(cluster: Cluster) -> None:

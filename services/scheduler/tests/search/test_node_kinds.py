@@ -13,9 +13,10 @@ from hami_scheduler.values.request import PodRequest, read_request
 from hamicommon.dra.names import TOKEN_CLASS
 from hamicommon.dra.tokens import encode_tokens
 from hamicommon.model import Object
+from hamicommon.wire.keys import DEVICE_AMOUNTS
 
 from ..state.test_claims import a_slice
-from ..support.builders import a_cluster, a_device, a_node, a_pod, vendors
+from ..support.builders import QUOTA, a_cluster, a_container, a_device, a_node, a_pod, vendors
 
 CLAIM_STATUS = {"extendedResourceClaimStatus": {"resourceClaimName": "p-extended-resources-x"}}
 
@@ -101,6 +102,18 @@ def test_init_container_with_devices_of_its_own_is_kept_from_nodes_of_tokens() -
 
     pod["spec"]["initContainers"][0]["restartPolicy"] = "Always"
     assert {} == refused(a_mixed_cluster(), asking(pod)), "a sidecar has a request of its own"
+
+
+def test_pod_asks_for_the_amounts_that_were_moved_and_its_namespace_pays_for_them() -> None:
+    """By whomever they were written: as if they were in its limits."""
+    pod = a_pod("p", a_container(gpu=1), annotations={DEVICE_AMOUNTS: '{"app":{"nvidia.com/gpumem":"3000"}}'})
+    cluster = a_mixed_cluster()
+    found = filter_nodes(asking(pod), ["dra"], cluster.view)
+    assert found.placement is not None
+    assert [3000] == [share.memory_mib for shares in found.placement.shares["NVIDIA"] for share in shares]
+
+    cluster.quotas.put({**QUOTA, "spec": {"hard": {"limits.nvidia.com/gpumem": "2999"}}})
+    assert {"dra": "1/1 ResourceQuotaNotFit"} == refused(cluster, asking(pod), "dra")
 
 
 def test_pods_of_other_vendors_do_not_mind_the_kind() -> None:
