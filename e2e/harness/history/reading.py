@@ -15,6 +15,7 @@ from hamicommon.errors import HamiError
 from hamicommon.model import ContainerShares, Device, NodeLock, PodShares, Request
 from hamicommon.pod.amounts import NOTHING, Amounts, base_uuid
 from hamicommon.pod.containers import ContainerKind, containers_of, has_ended, inits_are_done
+from hamicommon.pod.moved import moved_out, with_moved
 from hamicommon.pod.reading import read_pod as read_shares
 from hamicommon.vendors.description import Vendor
 from hamicommon.wire import keys
@@ -114,11 +115,13 @@ def read_pod(item: Mapping[str, Any], vendors: Sequence[Vendor]) -> Pod:
     """Return the Pod in *item*."""
     meta, spec = item["metadata"], item.get("spec") or {}
     containers = containers_of(item)
-    requests = tuple(
-        {vendor.key: request for vendor in vendors if (request := vendor.parse_request(found.get("resources") or {}))}
-        for found, _ in containers
-    )
     annotations = meta.get("annotations") or {}
+    moved = moved_out(annotations)
+    asked = [with_moved(found.get("resources") or {}, moved.get(found["name"])) for found, _ in containers]
+    requests = tuple(
+        {vendor.key: request for vendor in vendors if (request := vendor.parse_request(resources))}
+        for resources in asked
+    )
     reader = read_shares(item, vendors)
     allocated_keys = {vendor.key: vendor.allocated_key for vendor in vendors}
     texts = {vendor.key: annotations[vendor.allocated_key] for vendor in vendors if vendor.allocated_key in annotations}
