@@ -19,7 +19,7 @@ COMMAND = "tox -e neighbours"
 """What the mark of the page names."""
 _NOTHING = "–"
 NOT_RUN = (
-    ("Karpenter, Cluster Autoscaler", "expected", "Nodes for shares: they simulate without extenders"),
+    ("Cluster Autoscaler", "expected", "Nodes for shares: it simulates without extenders"),
     ("Volcano, Koordinator, KAI Scheduler", "unknown", _NOTHING),
     ("HAMi-WebUI", "unknown", _NOTHING),
 )
