@@ -35,6 +35,7 @@ async def mixed(real_cluster: RealCluster) -> AsyncIterator[RealCluster]:
     node = real_cluster.nodes[-1].name
     await real_cluster.deploy(values={"dra.enabled": True, "dra.extendedResource": True})
     await _label(real_cluster, node, "dra")
+    await _forget_device_plugin(real_cluster, node)
     await eventually(lambda: _offers_tokens(real_cluster, node), f"{node} offers tokens", WAIT_SECONDS)
     yield real_cluster
     await _label(real_cluster, node, None)
@@ -53,6 +54,24 @@ async def cluster(mixed: RealCluster) -> AsyncIterator[RealCluster]:
 
 async def _label(cluster: RealCluster, node: str, kind: str | None) -> None:
     await cluster.api.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": {keys.NODE_KIND: kind}}})
+
+
+async def _forget_device_plugin(cluster: RealCluster, node: str) -> None:
+    """
+    Let the kubelet of *node* be one that never had a device plugin.
+
+    It would forget by itself five minutes after the plugin has ended.
+    """
+
+    async def is_dra() -> bool:
+        found = (await cluster.api.get(f"/api/v1/nodes/{node}"))["metadata"]["annotations"]
+        return found.get(keys.NODE_KIND) == "dra"
+
+    await eventually(is_dra, f"{node} is of kind dra", WAIT_SECONDS)
+    await cluster.kill(f"kubelet-{node}")
+    machine = cluster.control_plane.node(node)
+    machine.path("/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint").unlink()
+    await asyncio.to_thread(machine.start_kubelet)
 
 
 async def _offers_tokens(cluster: RealCluster, node: str) -> bool:

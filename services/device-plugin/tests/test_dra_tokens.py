@@ -11,7 +11,7 @@ import pytest
 from device_plugin_apiserver import ApiServer
 from device_plugin_dra import DraKubelet, a_claim, a_result
 from device_plugin_kubelet import Kubelet
-from device_plugin_process import A100, NODE, T4, PluginProcess, a_node, a_pod, needs_fake_driver
+from device_plugin_process import A100, NODE, RESOURCE, T4, PluginProcess, a_node, a_pod, needs_fake_driver
 
 from testbed.driver.hardware import FakeDriver
 
@@ -84,6 +84,22 @@ async def test_node_offers_a_token_for_each_replica_and_its_devices_to_our_sched
         {"type": {"string": "hami-token"}} == device["attributes"] and "capacity" not in device
         for device in entries(api)
     )
+
+
+async def test_tokens_wait_until_the_kubelet_has_forgotten_a_device_plugin(
+    api: ApiServer, dra: DraKubelet, plugin: PluginProcess
+) -> None:
+    """It starts no container before. It remembers a device plugin by its capacity, for five minutes."""
+    node = a_node() | {"metadata": {"name": NODE, "uid": "node-uid", "annotations": {}}}
+    api.put("nodes", node | {"status": {"capacity": {RESOURCE: "6"}, "allocatable": {RESOURCE: "0"}}})
+    async with plugin:
+        await dra.registered()
+        await plugin.until(lambda: "hami.io/node-kind" in api.annotations("nodes", "", NODE))
+        assert [] == entries(api)
+
+        now = api.objects["nodes", "", NODE]
+        api.put("nodes", now | {"status": {"capacity": {RESOURCE: "0"}, "allocatable": {RESOURCE: "0"}}})
+        await plugin.until(lambda: 6 == len(entries(api)))
 
 
 async def test_device_kept_for_claims_is_in_the_slice_and_closed_to_grants(

@@ -7,6 +7,7 @@ Neighbours: `grant` reads claims of devices, `serve.dra.tokens` prepares.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 from hami_device_plugin.decide.dra.grant import ClaimError
 from hamicommon.dra.claims import Claim
@@ -14,6 +15,7 @@ from hamicommon.dra.grants import ClaimGrant, GrantedResult
 from hamicommon.dra.names import base_request
 from hamicommon.model import ContainerShares
 from hamicommon.pod.reading import Pod
+from hamicommon.wire.quantity import whole
 
 
 def containers_by_request(claim: Claim, pod: Pod, node: str, vendor: str) -> Mapping[str, str]:
@@ -48,6 +50,22 @@ def containers_by_request(claim: Claim, pod: Pod, node: str, vendor: str) -> Map
         if base_request(token.request) not in found:
             raise ClaimError(f"{shown}: no container of Pod {pod} has the request {token.request}")
     return found
+
+
+def knows_replicas(node: Mapping[str, Any], resource: str) -> bool:
+    """
+    Return whether the kubelet of *node*, a v1 Node, still knows replicas of *resource* from a device plugin.
+
+    It remembers a device plugin that has ended for five minutes, and starts no container that asks for its resource
+    meanwhile: *no devices found allocated in local cache*. Later it lists the resource with a capacity of 0.
+    Source: https://github.com/kubernetes/kubernetes/blob/v1.37.2/pkg/kubelet/cm/devicemanager/manager.go
+    (`GetCapacity`, `callPreStartContainerIfNeeded`)
+
+    >>> knows_replicas({"status": {"capacity": {"nvidia.com/gpu": "20"}}}, "nvidia.com/gpu")
+    True
+    """
+    listed = ((node.get("status") or {}).get("capacity") or {}).get(resource, "0")
+    return whole(listed) != 0
 
 
 def token_grant(claim: Claim, shares: Mapping[str, ContainerShares]) -> ClaimGrant:

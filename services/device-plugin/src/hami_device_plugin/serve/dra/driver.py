@@ -16,6 +16,7 @@ from hami_device_plugin.adapters.nvml.descriptions import describe
 from hami_device_plugin.config.settings import Config
 from hami_device_plugin.decide.allocate.pods import Sharing
 from hami_device_plugin.decide.dra.offer import offered_devices, offered_partitions
+from hami_device_plugin.decide.dra.tokens import knows_replicas
 from hami_device_plugin.decide.dra.users import sharing_by_claims
 from hami_device_plugin.serve.allocate.preparation import Preparer
 from hami_device_plugin.serve.context import Context
@@ -143,6 +144,8 @@ class DraDriver:
         return config.has_extended_resource and self._found.mig is None and not config.sharing.is_for_claims(device)
 
     def _token_count(self) -> int:
+        if knows_replicas(self._context.view.node, self._config.resource):
+            return 0
         return sum(device.count for device in self._devices if self._has_tokens(device))
 
     def _offered(self) -> Mapping[str, Device | Partition]:
