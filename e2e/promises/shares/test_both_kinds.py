@@ -65,13 +65,16 @@ async def _forget_device_plugin(cluster: RealCluster, node: str) -> None:
 
     async def is_dra() -> bool:
         found = (await cluster.api.get(f"/api/v1/nodes/{node}"))["metadata"]["annotations"]
-        return found.get(keys.NODE_KIND) == "dra"
+        return bool(found.get(keys.NODE_KIND) == "dra")
 
     await eventually(is_dra, f"{node} is of kind dra", WAIT_SECONDS)
     await cluster.kill(f"kubelet-{node}")
     machine = cluster.control_plane.node(node)
     machine.path("/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint").unlink()
     await asyncio.to_thread(machine.start_kubelet)
+    gone = {"nvidia.com/gpu": None}
+    status = {"status": {"capacity": gone, "allocatable": gone}}
+    await cluster.api.patch(f"/api/v1/nodes/{node}/status", status)
 
 
 async def _offers_tokens(cluster: RealCluster, node: str) -> bool:
