@@ -51,7 +51,7 @@ def test_claim_of_an_extended_resource_is_in_the_status() -> None:
 
     found = read_pod(a_pod(extendedResourceClaimStatus=status)).claims
 
-    assert {"main": (ClaimUse("p-extended-resources-x", "container-0-request-0"),)} == found
+    assert {"main": (ClaimUse("p-extended-resources-x", "container-0-request-0", is_extended=True),)} == found
 
 
 def test_claim_of_another_form_is_an_error() -> None:

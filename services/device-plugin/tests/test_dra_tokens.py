@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from device_plugin_apiserver import ApiServer
 from device_plugin_dra import DraKubelet, a_claim, a_result
-from device_plugin_kubelet import Kubelet
-from device_plugin_process import A100, NODE, RESOURCE, T4, PluginProcess, a_node, a_pod, needs_fake_driver
+from device_plugin_kubelet import RESOURCE, Kubelet
+from device_plugin_process import A100, NODE, T4, PluginProcess, a_node, a_pod, needs_fake_driver
 
 from testbed.driver.hardware import FakeDriver
 
