@@ -154,7 +154,7 @@ POINTS: Mapping[str, tuple[Point, ...]] = {
         Point("what is left is written", f"{_PLUGIN}.adapters.kube:NodeKube.annotate_pod", calls=2, node=LOCK),
         Point("the allocation is finished", f"{_PLUGIN}.serve.allocate.lock:LockAllocator._finish", node=LOCK),
         Point("the node lock is released", f"{_PLUGIN}.adapters.kube:NodeKube.release_lock", node=LOCK),
-        _start("the journal is locked", f"{_PLUGIN}.adapters.mig_journal:_locked", node=MIG.name),
+        _start("the journal is locked", f"{_PLUGIN}.adapters.mig_journal:JournalFile._is_locked_now", node=MIG.name),
         _start("the journal is read", f"{_PLUGIN}.adapters.mig_journal:JournalFile.read", node=MIG.name),
         _start("instances are repaired", f"{_PLUGIN}.serve.mig.instances:MigInstances._repaired", node=MIG.name),
         Point("instances are wanted", f"{_PLUGIN}.serve.mig.instances:MigInstances._realized", node=MIG.name),
