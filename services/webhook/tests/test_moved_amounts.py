@@ -40,6 +40,36 @@ def test_count_stays_and_everything_else_moves(moving: Policy, a_pod: PodBuilder
     assert {"c0": {"nvidia.com/gpucores": "25", "nvidia.com/gpumem": "3000"}} == moved(found)
 
 
+@pytest.mark.parametrize(
+    ("resources", "left"),
+    [
+        (
+            {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpumem": "3000"}},
+            {"limits": {"nvidia.com/gpu": "1"}, "requests": {}},
+        ),
+        (
+            {"limits": {"nvidia.com/gpumem": "3000"}, "requests": {"nvidia.com/gpu": "1"}},
+            {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}},
+        ),
+        (
+            {"limits": {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"}, "requests": {"nvidia.com/gpumem": "3000"}},
+            {"limits": {"nvidia.com/gpu": "1"}, "requests": {}},
+        ),
+    ],
+)
+def test_nothing_that_moves_is_left_even_if_nothing_else_is_there(
+    moving: Policy, a_pod: PodBuilder, resources: dict[str, Any], left: dict[str, Any]
+) -> None:
+    """The API server rejects a request for an extended resource without its limit."""
+    for kind in ("containers", "initContainers"):
+        pod = a_pod({"gpu": "1"})
+        pod["spec"][kind] = [{"name": "c1", "resources": resources}]
+        found = applied(pod, admit(pod, moving).patch)
+
+        assert left == found["spec"][kind][0]["resources"]
+        assert "3000" == moved(found)["c1"]["nvidia.com/gpumem"]
+
+
 def test_cores_that_admission_adds_move_too(moving: Policy, a_pod: PodBuilder) -> None:
     """A whole device would fit no Node with ResourceClaims otherwise."""
     pod = a_pod({"gpu": "1"})

@@ -57,7 +57,7 @@ class Config(HamiSchedulerConfig):
         "--dra-extended-resource",
         False,
         "move amounts of NVIDIA devices from limits into an annotation, so that Nodes that give devices by "
-        "ResourceClaims take the Pods too; the scheduler must have the flag as well",
+        "ResourceClaims take the Pods too; HAMi's scheduler does not read it",
     )
 
 

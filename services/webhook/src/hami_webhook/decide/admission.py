@@ -70,9 +70,9 @@ class Policy:
         written = ((rule.vendor.allocated_key, rule.vendor.to_allocate_key) for rule in rules)
         keys = frozenset({*(key for of_vendor in written for key in of_vendor if key), *nvidia.PLUGIN_POD_KEYS})
         vocabulary = Vocabulary.of([rule.vendor for rule in rules])
-        moved = [rule.vendor.resource_names[1:] for rule in rules if has_tokens and rule.vendor.key == nvidia.KEY]
-        names = frozenset(name for of_vendor in moved for name in of_vendor)
-        return cls(rules, vocabulary, keys, scheduler_name, overwrite_default_scheduler, names)
+        of_nvidia = next((rule.vendor.resource_names for rule in rules if rule.vendor.key == nvidia.KEY), ())
+        moved = frozenset(of_nvidia[1:] if has_tokens else ())
+        return cls(rules, vocabulary, keys, scheduler_name, overwrite_default_scheduler, moved)
 
     @property
     def resource_names(self) -> frozenset[str]:
@@ -123,7 +123,8 @@ def admit(
     amounts = (text for each in pod.all_containers() for rule in policy.rules for text in rule.warnings(each))
     advice = (*misspelled(pod, policy.vocabulary), *unknown_demand(pod))
     warnings = (*amounts, *_removals(pod), *advice)
-    pod.move_amounts(policy.moved)
+    if policy.moved:
+        pod.move_amounts(policy.moved)
     patch = tuple(diff(value, pod.rewritten()))
     return Admission(Outcome.CHANGED if patch else Outcome.UNCHANGED, patch=patch, warnings=warnings)
 

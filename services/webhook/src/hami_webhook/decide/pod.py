@@ -108,18 +108,16 @@ class Container:
     def rewritten(self) -> Object:
         """Return the container with its changes; the original object if there are none."""
         result = self._original
-        resources = result.get("resources") or {}
-        parts = {part: resources.get(part) or {} for part in ("limits", "requests")}
-        changed = {part: self._part(present, self._added.get(part, {})) for part, present in parts.items()}
-        if changed != parts:
-            result = {**result, "resources": {**resources, **{part: new for part, new in changed.items() if new}}}
+        if self._added or self._moved:
+            resources = dict(result.get("resources") or {})
+            for part in ("limits", "requests"):
+                if part in resources or part in self._added:
+                    amounts = {**(resources.get(part) or {}), **self._added.get(part, {})}
+                    resources[part] = {name: amount for name, amount in amounts.items() if name not in self._moved}
+            result = {**result, "resources": resources}
         if self._env_added or self.removed_env:
             result = {**result, "env": self.env}
         return result
-
-    def _part(self, present: Mapping[str, Any], added: Mapping[str, str]) -> Mapping[str, Any]:
-        """Return the limits or the requests with the changes."""
-        return {name: amount for name, amount in {**present, **added}.items() if name not in self._moved}
 
 
 @dataclass(slots=True)
