@@ -135,7 +135,8 @@ async def cluster(shared_cluster: Cluster, real_cluster: "RealCluster | None") -
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def claiming_cluster(real_cluster: "RealCluster") -> AsyncIterator["ClaimingCluster"]:
     """The real cluster, whose last Node gives its devices by ResourceClaims."""
-    from harness.clusters.claiming import claiming, is_new_enough
+    from harness.claims import is_new_enough
+    from harness.clusters.claiming import claiming
 
     if not is_new_enough(real_cluster.control_plane.kubernetes):
         pytest.skip("devices are shared by claims since Kubernetes 1.36")

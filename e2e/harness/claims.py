@@ -2,14 +2,19 @@
 ResourceClaims on a cluster, the ResourceSlices of our driver, and the kind of a Node.
 """
 
-from hamicommon.dra.names import DRIVER
+from hamicommon.dra.names import API_VERSION, DRIVER
 from hamicommon.model import Object
 from hamicommon.wire import keys
 from harness.cluster import Cluster
 
-API = "/apis/resource.k8s.io/v1"
-SINCE = (1, 36)
-"""The first Kubernetes whose claims share a device or take a part of one."""
+API = f"/apis/{API_VERSION}"
+_SINCE = (1, 36)
+"""The first minor of Kubernetes whose claims share a device or take a part of one, unless its features are changed."""
+
+
+def is_new_enough(kubernetes: str) -> bool:
+    """Return whether this minor of Kubernetes shares devices by claims."""
+    return tuple(map(int, kubernetes.split("."))) >= _SINCE
 
 
 async def label_kind(cluster: Cluster, node: str, kind: str | None) -> None:

@@ -133,6 +133,12 @@ class Cluster(ABC):
         Raises: OSError if the container has ended.
         """
 
+    def shares_in(self, pod: Object, container: str = "main") -> list[str]:
+        """Return memory and compute of each device in a running container's environment, such as `3000m 25`."""
+        env = self.environment(pod, container)
+        limits = [env[key] for key in sorted(env) if key.startswith("CUDA_DEVICE_MEMORY_LIMIT_")]
+        return [f"{limit} {env['CUDA_DEVICE_SM_LIMIT']}" for limit in limits]
+
     @abstractmethod
     def vgpu_folder(self, node: str) -> Path:
         """Return the Node's folder `/usr/local/vgpu`. Its folder `containers` holds the region files."""

@@ -14,7 +14,14 @@ from xdist.scheduler import LoadScopeScheduling
 E2E = Path(__file__).parents[1]
 OWN_CLUSTERS = ("conformance", "controlplane_tests", "dra_tests", "minicluster_tests")
 """The folders of tests that start clusters themselves."""
-TOGETHER = ("test_node_kinds.py", "test_claims_survive.py", "test_shares_by_claims.py", "test_resource_claims.py")
+TOGETHER = (
+    "test_node_kinds.py",
+    "test_claims_survive.py",
+    "test_shares_by_claims.py",
+    "test_resource_claims.py",
+    "test_mig_claims.py",
+    "test_both_kinds.py",
+)
 """The tests that share what a fixture of their module takes long to make."""
 LONGEST = ("test_soak.py", "test_documents.py", *TOGETHER, "test_upgrade.py", "test_takes_over_from_hami.py")
 """The tests that take longest. They start first, so that all workers end at about the same time."""

@@ -10,6 +10,11 @@ hami-core-gpu.project-hami.io
 hami-mig.project-hami.io
 {{- end -}}
 
+{{/* The DeviceClass of tokens, which maps the count of devices. */}}
+{{- define "hami.tokenClass" -}}
+hami-token.project-hami.io
+{{- end -}}
+
 {{/* Fail for ResourceClaims on a Kubernetes that cannot share a device among them. The gates are on by default since 1.36.
 Source: https://github.com/kubernetes/kubernetes/blob/v1.37.2/pkg/features/kube_features.go */}}
 {{- define "hami.checkDra" -}}

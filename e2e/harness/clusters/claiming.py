@@ -16,12 +16,12 @@ from typing import Any
 
 from hamicommon.dra.claims import Claim, decode_claim
 from hamicommon.dra.grants import CLAIMS, RECORDS, ClaimGrant
-from hamicommon.dra.names import API_VERSION, CORES, DRA, DRIVER, MEMORY, base_request
+from hamicommon.dra.names import CORES, DRA, DRIVER, MEMORY, base_request
 from hamicommon.dra.slices import Pool, read_slices
 from hamicommon.model import Object, Share
 from hamicommon.pod.containers import containers_of
 from hamicommon.runtime.host.claim_records import read_records
-from hamicommon.wire import keys
+from harness.claims import API, delete_slices, label_kind, slices
 from harness.cluster import Settings
 from harness.clusters.real import RealCluster
 from harness.clusters.release import CHART, Value
@@ -29,20 +29,12 @@ from minicluster.client import ApiError
 from testbed.driver.hardware import FakeNode
 from testbed.waiting import eventually
 
-API = f"/apis/{API_VERSION}"
 BY_CLAIMS = {"dra.enabled": True}
 """The chart's values for Nodes that give their devices by claims."""
-SINCE = (1, 36)
-"""The first minor of Kubernetes that shares devices by claims unless somebody changes its features."""
 KIND_SECONDS = 90.0
 """The time limit for a Node to become one of another kind."""
 _RESOURCES = "nvidia.com/"
 _WHOLE_PERCENT = "100"
-
-
-def is_new_enough(kubernetes: str) -> bool:
-    """Return whether this minor of Kubernetes shares devices by claims."""
-    return tuple(map(int, kubernetes.split("."))) >= SINCE
 
 
 class ClaimingCluster(RealCluster):
@@ -73,7 +65,7 @@ class ClaimingCluster(RealCluster):
 
     async def label(self, kind: str | None) -> None:
         """Say which kind the Node is to be."""
-        await self.api.patch(f"/api/v1/nodes/{self.node}", {"metadata": {"labels": {keys.NODE_KIND: kind}}})
+        await label_kind(self, self.node, kind)
 
     async def deploy(
         self, settings: Settings | None = None, values: Mapping[str, Value] | None = None, chart: Path = CHART
@@ -153,8 +145,7 @@ class ClaimingCluster(RealCluster):
 
     async def slices(self) -> list[Object]:
         """Return the ResourceSlices of the driver."""
-        found, _ = await self.api.list(f"{API}/resourceslices", fieldSelector=f"spec.driver={DRIVER}")
-        return list(found)
+        return await slices(self)
 
     async def _pools(self) -> Mapping[str, Pool]:
         pools, problems = read_slices(await self.slices())
@@ -195,8 +186,7 @@ async def claiming(cluster: RealCluster, settings: Settings | None = None) -> As
         finally:
             await found.label(None)
             await found.node_ready(found.node, KIND_SECONDS)
-            for each in await found.slices():
-                await found.api.delete_if_exists(f"{API}/resourceslices/{each['metadata']['name']}")
+            await delete_slices(found)
 
 
 @asynccontextmanager

@@ -15,7 +15,8 @@ import pytest_asyncio
 
 from hamicommon.dra.names import DRA
 from hamicommon.model import Object
-from harness.clusters.claiming import API, ClaimingCluster
+from harness.claims import API
+from harness.clusters.claiming import ClaimingCluster
 from harness.clusters.real import RealCluster
 from harness.clusters.release import HAMI
 from harness.invariants import check

@@ -11,9 +11,11 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from hamicommon.dra.names import DRIVER, TOKEN_CLASS
+from hamicommon.dra.names import TOKEN_CLASS
+from hamicommon.dra.tokens import is_token
 from hamicommon.model import Object
 from hamicommon.wire import keys
+from harness.claims import API, is_new_enough, label_kind, slices
 from harness.clusters.real import RealCluster
 from harness.isolation import own_namespace
 from harness.manifests import a_container, a_pod
@@ -21,8 +23,6 @@ from testbed.waiting import eventually
 
 pytestmark = [pytest.mark.real_only, pytest.mark.timeout(400)]
 
-API = "/apis/resource.k8s.io/v1"
-SINCE = (1, 36)
 WAIT_SECONDS = 90
 SHARE: Object = {"gpu": 1, "gpumem": 3000, "gpucores": 25}
 
@@ -30,15 +30,15 @@ SHARE: Object = {"gpu": 1, "gpumem": 3000, "gpucores": 25}
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def mixed(real_cluster: RealCluster) -> AsyncIterator[RealCluster]:
     """The real cluster, whose last Node is of kind `dra`, and gives its devices to Pods that ask by resources."""
-    if tuple(map(int, real_cluster.control_plane.kubernetes.split("."))) < SINCE:
+    if not is_new_enough(real_cluster.control_plane.kubernetes):
         pytest.skip("kube-scheduler makes claims for resources since Kubernetes 1.36")
     node = real_cluster.nodes[-1].name
     await real_cluster.deploy(values={"dra.enabled": True, "dra.extendedResource": True})
-    await _label(real_cluster, node, "dra")
+    await label_kind(real_cluster, node, "dra")
     await _forget_device_plugin(real_cluster, node)
     await eventually(lambda: _offers_tokens(real_cluster, node), f"{node} offers tokens", WAIT_SECONDS)
     yield real_cluster
-    await _label(real_cluster, node, None)
+    await label_kind(real_cluster, node, None)
     await real_cluster.node_ready(node, WAIT_SECONDS)
     await real_cluster.deploy()
     await real_cluster.api.delete_if_exists(f"{API}/deviceclasses/{TOKEN_CLASS}", 0)
@@ -50,10 +50,6 @@ async def cluster(mixed: RealCluster) -> AsyncIterator[RealCluster]:
     async with own_namespace(mixed):
         yield mixed
         await mixed.delete_all_pods()
-
-
-async def _label(cluster: RealCluster, node: str, kind: str | None) -> None:
-    await cluster.api.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": {keys.NODE_KIND: kind}}})
 
 
 async def _forget_device_plugin(cluster: RealCluster, node: str) -> None:
@@ -78,20 +74,12 @@ async def _forget_device_plugin(cluster: RealCluster, node: str) -> None:
 
 
 async def _offers_tokens(cluster: RealCluster, node: str) -> bool:
-    query = f"spec.driver={DRIVER},spec.nodeName={node}"
-    found, _ = await cluster.api.list(f"{API}/resourceslices", fieldSelector=query)
-    return any(device["name"].startswith("hami-token-") for item in found for device in item["spec"].get("devices", ()))
+    own = [item["spec"] for item in await slices(cluster) if item["spec"]["nodeName"] == node]
+    return any(is_token(device["name"]) for spec in own for device in spec.get("devices", ()))
 
 
 def _on(node: str) -> Object:
     return {"nodeSelector": {"kubernetes.io/hostname": node}}
-
-
-def _shares(cluster: RealCluster, pod: Object, container: str = "main") -> list[str]:
-    """Return memory and compute of each device of a running container."""
-    env = cluster.environment(pod, container)
-    limits = [env[key] for key in sorted(env) if key.startswith("CUDA_DEVICE_MEMORY_LIMIT_")]
-    return [f"{limit} {env['CUDA_DEVICE_SM_LIMIT']}" for limit in limits]
 
 
 async def _runs(cluster: RealCluster, pod: Object) -> Object:
@@ -103,7 +91,7 @@ async def test_same_pod_gets_the_same_share_on_both_kinds_of_nodes(cluster: Real
     """Seen in its environment and by CUDA. On one kind it has a claim, on the other none."""
     for name, node in (("on-plugin", cluster.nodes[0].name), ("on-dra", cluster.nodes[-1].name)):
         pod = await _runs(cluster, a_pod(name, command=("gpu-hold", "--mib", "1000"), spec=_on(node), **SHARE))
-        assert ["3000m 25"] == _shares(cluster, pod), name
+        assert ["3000m 25"] == cluster.shares_in(pod), name
         assert "allocated 1000 MiB of 3000 MiB visible" == await cluster.log_line("allocated", name)
         assert ("extendedResourceClaimStatus" in pod["status"]) is (name == "on-dra")
 
@@ -119,9 +107,9 @@ async def test_containers_and_devices_on_a_dra_node_have_their_own_shares(cluste
     several = await _runs(cluster, a_pod("several", containers, spec=spec))
     double = await _runs(cluster, a_pod("double", command=hold, spec=spec, gpu=2, gpumem=2000, gpucores=10))
 
-    assert ["4000m 40"] == _shares(cluster, several, "train")
-    assert ["1000m 10"] == _shares(cluster, several, "serve")
-    assert ["2000m 10", "2000m 10"] == _shares(cluster, double)
+    assert ["4000m 40"] == cluster.shares_in(several, "train")
+    assert ["1000m 10"] == cluster.shares_in(several, "serve")
+    assert ["2000m 10", "2000m 10"] == cluster.shares_in(double)
     granted = double["metadata"]["annotations"]["hami.io/vgpu-devices-allocated"]
     assert 2 == len({share.split(",")[0] for share in granted.strip(":;").split(":")})
 
@@ -135,7 +123,7 @@ async def test_running_pod_keeps_its_share_when_kubelet_and_plugin_restart(clust
     await eventually(lambda: _offers_tokens(cluster, node), "tokens are offered again", WAIT_SECONDS)
     after = await _runs(cluster, a_pod("after", command=("gpu-hold", "--mib", "100"), spec=_on(node), **SHARE))
 
-    assert ["3000m 25"] == _shares(cluster, after)
+    assert ["3000m 25"] == cluster.shares_in(after)
     assert before["status"]["containerStatuses"] == (await cluster.pod("before"))["status"]["containerStatuses"]
 
     for name in ("before", "after"):

@@ -17,7 +17,16 @@ from hamicommon.dra.grants import CLAIMS, RECORDS
 from hamicommon.dra.names import DRIVER, OCCUPIED_TAINT, PARTITION_CLASS
 from hamicommon.model import MigAllocation
 from hamicommon.runtime.host.claim_records import read_records
-from harness.claims import API, SINCE, create_claims, create_template, delete_slices, label_kind, slices, with_claim
+from harness.claims import (
+    API,
+    create_claims,
+    create_template,
+    delete_slices,
+    is_new_enough,
+    label_kind,
+    slices,
+    with_claim,
+)
 from harness.cluster import ROOT, Settings
 from harness.clusters.real import RealCluster
 from harness.invariants import MIB, samples
@@ -41,7 +50,7 @@ SMALL_MIB, PLACES = 9728, 7
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def mig_node(real_cluster: RealCluster) -> AsyncIterator[RealCluster]:
     """A cluster whose Pods all run on one Node of kind `dra`, whose one GPU is in mode `mig`."""
-    if tuple(map(int, real_cluster.control_plane.kubernetes.split("."))) < SINCE:
+    if not is_new_enough(real_cluster.control_plane.kubernetes):
         pytest.skip("claims take parts of a device since Kubernetes 1.36")
     node = replace(FakeNode.of(NODE, A100, 81920, 1), kind=nvidia.PLAIN.name, shows_mig=True)
     config = {"nodeconfig": [{"name": NODE, "operatingmode": "mig"}]}

@@ -69,13 +69,6 @@ async def _are_shown(cluster: ClaimingCluster, node: str) -> bool:
     return is_shown and sorted(counted) == sorted(promised.values())
 
 
-def _shares(cluster: ClaimingCluster, pod: Object, container: str) -> list[str]:
-    """Return memory and compute of each device of a running container."""
-    env = cluster.environment(pod, container)
-    limits = [env[key] for key in sorted(env) if key.startswith("CUDA_DEVICE_MEMORY_LIMIT_")]
-    return [f"{limit} {env['CUDA_DEVICE_SM_LIMIT']}" for limit in limits]
-
-
 async def test_container_of_a_claim_has_exactly_its_share_and_a_restarted_kubelet_keeps_it(
     cluster: ClaimingCluster,
 ) -> None:
@@ -124,7 +117,7 @@ async def test_example_gets_what_it_says(cluster: ClaimingCluster, example: str)
         for container in pod["spec"]["containers"]:
             name = pod["metadata"]["name"]
             assert await cluster.log_line("allocated", name, container["name"])
-            found[f"{name}/{container['name']}"] = _shares(cluster, running, container["name"])
+            found[f"{name}/{container['name']}"] = cluster.shares_in(running, container["name"])
     assert PROMISED[example] == found
 
 

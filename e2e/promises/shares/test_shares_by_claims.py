@@ -12,8 +12,9 @@ import pytest
 import pytest_asyncio
 
 from controlplane import nvidia
+from harness.claims import is_new_enough
 from harness.cluster import Cluster, ClusterOf, Settings
-from harness.clusters.claiming import ClaimingCluster, claiming_nodes, is_new_enough
+from harness.clusters.claiming import ClaimingCluster, claiming_nodes
 from harness.clusters.real import RealCluster
 from harness.isolation import own_namespace
 from promises.failures.test_kubernetes_moves_pods import test_node_serves_its_grants_again_after_a_power_cut

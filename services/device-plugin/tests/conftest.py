@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from device_plugin_apiserver import ApiServer
+from device_plugin_dra import DraKubelet
 from device_plugin_kubelet import Kubelet
 
 from testbed import disks
@@ -53,4 +54,11 @@ async def api() -> AsyncIterator[ApiServer]:
 async def kubelet(host: Path) -> AsyncIterator[Kubelet]:
     """Yield a kubelet that serves Registration and PodResources below *host*."""
     async with Kubelet(host) as server:
+        yield server
+
+
+@pytest.fixture
+async def dra(host: Path) -> AsyncIterator[DraKubelet]:
+    """Yield a kubelet that registers DRA drivers below *host*."""
+    async with DraKubelet(host) as server:
         yield server

@@ -148,11 +148,15 @@ class PluginProcess:
                 found[f"{spec['kind']}={device['name']}"] = device["containerEdits"]
         return found
 
+    def env_of(self, device: str) -> dict[str, str]:
+        """Return the environment that the CDI device, a qualified name, gives to a container."""
+        return dict(entry.split("=", 1) for entry in self.specs()[device]["env"])
+
     def environment(self, answer: Any) -> dict[str, str]:
         """Return the environment of a container that was allocated with *answer*."""
         env = dict(answer.envs)
         for device in answer.cdi_devices:
-            env |= dict(entry.split("=", 1) for entry in self.specs()[device.name]["env"])
+            env |= self.env_of(device.name)
         return env
 
     async def _read_logs(self) -> None:
@@ -173,6 +177,11 @@ def a_node(**annotations: str) -> dict[str, Any]:
         "metadata": {"name": NODE, "annotations": annotations},
         "status": {"nodeInfo": info},
     }
+
+
+def a_dra_node() -> dict[str, Any]:
+    """Return the Node of a plugin that gives its devices by ResourceClaims: slices name its UID."""
+    return a_node() | {"metadata": {"name": NODE, "uid": "node-uid", "annotations": {}}}
 
 
 def a_pod(

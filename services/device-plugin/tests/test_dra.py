@@ -4,7 +4,6 @@ A Node of kind `dra`: the plugin as a process, between a kubelet that speaks DRA
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 from device_plugin_apiserver import ApiServer
 from device_plugin_dra import DraKubelet, a_claim, a_result, a_user
 from device_plugin_kubelet import Kubelet
-from device_plugin_process import A100, NODE, T4, PluginProcess, a_node, a_pod, needs_fake_driver
+from device_plugin_process import A100, NODE, T4, PluginProcess, a_dra_node, a_pod, needs_fake_driver
 
 from hamicommon.dra.grants import CLAIMS, RECORDS
 from hamicommon.dra.names import DRIVER
@@ -25,27 +24,15 @@ pytestmark = needs_fake_driver
 
 
 @pytest.fixture
-async def dra(host: Path) -> AsyncIterator[DraKubelet]:
-    """Yield a kubelet that registers DRA drivers below *host*."""
-    async with DraKubelet(host) as server:
-        yield server
-
-
-@pytest.fixture
 def plugin(host: Path, api: ApiServer, kubelet: Kubelet, dra: DraKubelet) -> PluginProcess:
     """Return the plugin of a Node of kind `dra`, to be started."""
-    api.put("nodes", a_node() | {"metadata": {"name": NODE, "uid": "node-uid", "annotations": {}}})
+    api.put("nodes", a_dra_node())
     return PluginProcess(host, api, kubelet, "--node-kind=dra", f"--kubelet-root={dra.root}")
 
 
 def slices(api: ApiServer) -> list[dict[str, Any]]:
     """Return the ResourceSlices."""
     return [item for key, item in api.objects.items() if key[0] == "resourceslices"]
-
-
-def env_of(plugin: PluginProcess, device: str) -> dict[str, str]:
-    """Return the environment that the CDI device gives to a container."""
-    return dict(entry.split("=", 1) for entry in plugin.specs()[device]["env"])
 
 
 def requested(api: ApiServer, name: str, *results: dict[str, Any], pod: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -214,7 +201,7 @@ async def test_container_of_a_claim_gets_its_share(
         device.share_id,
     )
     assert ["hami.io/vgpu=c-claim-c_gpu_s-9"] == list(device.cdi_device_ids)
-    env = env_of(plugin, device.cdi_device_ids[0])
+    env = plugin.env_of(device.cdi_device_ids[0])
     assert ("700m", "5", T4) == (
         env["CUDA_DEVICE_MEMORY_LIMIT_0"],
         env["CUDA_DEVICE_SM_LIMIT"],
@@ -240,7 +227,7 @@ async def test_two_shares_of_one_device_in_one_claim_are_two_containers_own(
         answer = (await dra.prepare(claim))["claim-c"]
 
     assert "" == answer.error
-    found = {device.request_names[0]: env_of(plugin, device.cdi_device_ids[0]) for device in answer.devices}
+    found = {device.request_names[0]: plugin.env_of(device.cdi_device_ids[0]) for device in answer.devices}
     assert {"small": ("700m", "5"), "large": ("2048m", "50")} == {
         request: (env["CUDA_DEVICE_MEMORY_LIMIT_0"], env["CUDA_DEVICE_SM_LIMIT"]) for request, env in found.items()
     }
@@ -257,7 +244,7 @@ async def test_request_for_several_devices_gives_its_container_all_of_them(
         await dra.registered()
         answer = (await dra.prepare(claim))["claim-c"]
 
-    first, second = (env_of(plugin, device.cdi_device_ids[0]) for device in answer.devices)
+    first, second = (plugin.env_of(device.cdi_device_ids[0]) for device in answer.devices)
     assert first == second
     assert f"{A100},{T4}" == first["HAMI_DEVICE_UUIDS"]
 
@@ -469,7 +456,7 @@ async def test_younger_plugin_serves_beside_the_older_one_and_alone_writes_the_s
     host: Path, api: ApiServer, kubelet: Kubelet, dra: DraKubelet
 ) -> None:
     """An update overlaps: each has sockets with its Pod's UID, and the older one removes only its own."""
-    api.put("nodes", a_node() | {"metadata": {"name": NODE, "uid": "node-uid", "annotations": {}}})
+    api.put("nodes", a_dra_node())
     flags = ("--node-kind=dra", f"--kubelet-root={dra.root}")
     claim = requested(api, "c")
     async with PluginProcess(host, api, kubelet, *flags, POD_UID="uid-1") as older:

@@ -3,7 +3,6 @@ Pods that ask for devices by resources, on a Node of kind `dra`: it offers token
 """
 
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from device_plugin_apiserver import ApiServer
 from device_plugin_dra import DraKubelet, a_claim, a_result
 from device_plugin_kubelet import RESOURCE, Kubelet
-from device_plugin_process import A100, NODE, T4, PluginProcess, a_node, a_pod, needs_fake_driver
+from device_plugin_process import A100, NODE, T4, PluginProcess, a_dra_node, a_pod, needs_fake_driver
 
 from testbed.driver.hardware import FakeDriver
 
@@ -22,16 +21,9 @@ ALLOCATED = "hami.io/vgpu-devices-allocated"
 
 
 @pytest.fixture
-async def dra(host: Path) -> AsyncIterator[DraKubelet]:
-    """Yield a kubelet that registers DRA drivers below *host*."""
-    async with DraKubelet(host) as server:
-        yield server
-
-
-@pytest.fixture
 def plugin(host: Path, api: ApiServer, kubelet: Kubelet, dra: DraKubelet) -> PluginProcess:
     """Return the plugin of a Node of kind `dra` that serves Pods by resources, to be started."""
-    api.put("nodes", a_node() | {"metadata": {"name": NODE, "uid": "node-uid", "annotations": {}}})
+    api.put("nodes", a_dra_node())
     return PluginProcess(host, api, kubelet, "--node-kind=dra", f"--kubelet-root={dra.root}", "--dra-extended-resource")
 
 
@@ -56,11 +48,6 @@ def entries(api: ApiServer) -> list[dict[str, Any]]:
     """Return the devices of all slices."""
     found = [item for key, item in api.objects.items() if key[0] == "resourceslices"]
     return [device for item in found for device in item["spec"]["devices"]]
-
-
-def env_of(plugin: PluginProcess, device: str) -> dict[str, str]:
-    """Return the environment that the CDI device gives to a container."""
-    return dict(entry.split("=", 1) for entry in plugin.specs()[device]["env"])
 
 
 async def ready(plugin: PluginProcess, api: ApiServer, dra: DraKubelet) -> None:
@@ -90,7 +77,7 @@ async def test_tokens_wait_until_the_kubelet_has_forgotten_a_device_plugin(
     api: ApiServer, dra: DraKubelet, plugin: PluginProcess
 ) -> None:
     """It starts no container before. It remembers a device plugin by its capacity, for five minutes."""
-    node = a_node() | {"metadata": {"name": NODE, "uid": "node-uid", "annotations": {}}}
+    node = a_dra_node()
     api.put("nodes", node | {"status": {"capacity": {RESOURCE: "6"}, "allocatable": {RESOURCE: "0"}}})
     async with plugin:
         await dra.registered()
@@ -106,7 +93,7 @@ async def test_device_kept_for_claims_is_in_the_slice_and_closed_to_grants(
     host: Path, api: ApiServer, dra: DraKubelet, kubelet: Kubelet
 ) -> None:
     """So each device has one bookkeeper."""
-    api.put("nodes", a_node() | {"metadata": {"name": NODE, "uid": "node-uid", "annotations": {}}})
+    api.put("nodes", a_dra_node())
     settings = host / "node.json"
     settings.write_text(json.dumps({"nodeconfig": [{"name": NODE, "claimdevices": {"uuid": [T4]}}]}))
     flags = ("--node-kind=dra", f"--kubelet-root={dra.root}", "--dra-extended-resource")
@@ -131,7 +118,7 @@ async def test_container_gets_what_its_pod_was_granted(
         answer = (await dra.prepare(claim))["claim-p"]
         assert "" == answer.error
         [device] = answer.devices
-        env = env_of(plugin, *device.cdi_device_ids)
+        env = plugin.env_of(*device.cdi_device_ids)
         await plugin.until(lambda: "success" == api.annotations("pods", "default", "p")["hami.io/bind-phase"])
 
     assert (["container-0-request-0"], NODE, "hami-token-4") == (
@@ -158,7 +145,7 @@ async def test_containers_of_a_pod_get_their_own_shares_and_each_token_all_of_it
             api, "p", grant, "a=2", "b=1", results=results, a="container-0-request-0", b="container-1-request-0"
         )
         devices = (await dra.prepare(claim))["claim-p"].devices
-        found = {one.device_name: env_of(plugin, one.cdi_device_ids[0]) for one in devices}
+        found = {one.device_name: plugin.env_of(one.cdi_device_ids[0]) for one in devices}
 
     limits = {
         name: [env.get("CUDA_DEVICE_MEMORY_LIMIT_0"), env.get("CUDA_DEVICE_MEMORY_LIMIT_1")]

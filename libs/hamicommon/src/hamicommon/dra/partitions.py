@@ -12,15 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from hamicommon.dra.names import CORES, MEMORY, MEMORY_SLICE, OCCUPIED_TAINT, PARTITION_TYPE
+from hamicommon.dra.names import CORES, MEMORY, MEMORY_SLICE, NVIDIA_DOMAIN, OCCUPIED_TAINT, PARTITION_TYPE
 from hamicommon.dra.slices import DEVICES_MAX, OfferedDevice, encode_device, encode_devices, encode_part, mib_quantity
 from hamicommon.dra.tokens import encode_tokens
 from hamicommon.model import MigAllocation, MigPlacement, MigProfile, Object, Share
 
 COUNTER_SETS_MAX: Final = 8
 """Of one slice."""
-_NVIDIA: Final = "gpu.nvidia.com"
-_UUIDS: Final = ("uuid", f"{_NVIDIA}/uuid")
+_UUIDS: Final = ("uuid", f"{NVIDIA_DOMAIN}/uuid")
 """Attributes of a GPU that an instance does not have: it gets a UUID when it is created."""
 
 
@@ -102,9 +101,9 @@ def encode_partition(partition: Partition) -> Object:
             "type": {"string": PARTITION_TYPE},
             "parentUUID": parent,
             "profile": profile,
-            f"{_NVIDIA}/type": {"string": PARTITION_TYPE},
-            f"{_NVIDIA}/parentUUID": parent,
-            f"{_NVIDIA}/profile": profile,
+            f"{NVIDIA_DOMAIN}/type": {"string": PARTITION_TYPE},
+            f"{NVIDIA_DOMAIN}/parentUUID": parent,
+            f"{NVIDIA_DOMAIN}/profile": profile,
         },
         "capacity": {
             CORES: {"value": str(partition.profile.core_percent)},

@@ -31,6 +31,7 @@ from hamicommon.dra.names import (
     DRIVER,
     MEMORY,
     MEMORY_SLICE,
+    NVIDIA_DOMAIN,
     PARTITION_TYPE,
     REPLICAS,
     TAINT_PREFIX,
@@ -48,7 +49,6 @@ _TEXT_MAX: Final = 64
 _UUID_SEPARATORS: Final = ",:;"
 _CLOSING_EFFECTS: Final = ("NoSchedule", "NoExecute")
 """Effects of taints that keep new shares away; `None` only informs."""
-_NVIDIA: Final = "gpu.nvidia.com"
 _NVIDIAS: Final = (
     "uuid",
     "productName",
@@ -386,7 +386,7 @@ def _attributes(offered: OfferedDevice) -> Object:
         "resource.kubernetes.io/pciBusID": _text(found.pci_bus_id),
         "resource.kubernetes.io/pcieRoot": _text(found.pcie_root),
         "resource.kubernetes.io/numaNode": {"int": device.numa},
-        **{f"{_NVIDIA}/{name}": own[name] for name in _NVIDIAS},
+        **{f"{NVIDIA_DOMAIN}/{name}": own[name] for name in _NVIDIAS},
     }
     return {name: value for name, value in (own | others).items() if value is not None}
 

@@ -111,7 +111,7 @@ class Config(ServiceConfig):
         "--dra-extended-resource",
         False,
         "on a Node of kind dra, serve Pods that ask for devices by resources: offer a token for each replica of each "
-        "device, apart from the claimdevices of the Node; webhook and scheduler must serve them too",
+        "device, apart from the claimdevices of the Node; the webhook must have the flag too, and the scheduler --dra",
         variable="HAMI_DRA_EXTENDED_RESOURCE",
     )
     kubelet_root: str = _setting(

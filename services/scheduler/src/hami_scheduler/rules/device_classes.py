@@ -8,6 +8,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 
+def mapped_resource(item: Mapping[str, Any]) -> str:
+    """Return the extended resource that *item*, a DeviceClass, maps; empty if it maps none."""
+    return str((item.get("spec") or {}).get("extendedResourceName") or "")
+
+
 def mapping_classes(classes: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """
     Return the name of the DeviceClass that maps each resource: the newest; of equally old ones the first by name.
@@ -21,8 +26,7 @@ def mapping_classes(classes: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     newest_first = sorted(by_name, key=lambda item: item["metadata"].get("creationTimestamp") or "", reverse=True)
     found: dict[str, str] = {}
     for item in newest_first:
-        resource = (item.get("spec") or {}).get("extendedResourceName")
-        if resource:
+        if resource := mapped_resource(item):
             found.setdefault(resource, _name(item))
     return found
 

@@ -25,6 +25,10 @@ from hamicommon.vendors import nvidia
 UNREGISTERED = Misfit.of_node(Reason.NODE_UNREGISTERED)
 """A Node that offers no device, or is unknown."""
 _SILENT = Misfit.of_node(Reason.SILENT)
+_CLAIMS_ONLY = Misfit.of_node(Reason.CLAIMS_ONLY)
+_ONE_REQUEST = Misfit.of_node(Reason.ONE_REQUEST)
+_PREPARED_ELSEWHERE = Misfit.of_node(Reason.PREPARED_ELSEWHERE)
+_SECOND_CLAIM = Misfit.of_node(Reason.SECOND_CLAIM)
 _SHORT = Misfit.of_node(Reason.KUBELET)
 """A Node whose kubelet would reject the Pod."""
 _TRIES = 256
@@ -68,7 +72,7 @@ def try_node(request: PodRequest, name: str, ledger: Ledger, allowances: Mapping
     inventory = entry.inventory if entry else ledger.silent.get(name)
     wrong_kind = _wrong_kind(request, inventory) if inventory is not None else None
     if wrong_kind is not None:
-        return Misfit.of_node(wrong_kind)
+        return wrong_kind
     if entry is None:
         return UNREGISTERED if inventory is None else _SILENT
     found = place(request, ledger.device_uses(name), allowances, entry.inventory.pair_scores)
@@ -76,17 +80,17 @@ def try_node(request: PodRequest, name: str, ledger: Ledger, allowances: Mapping
     return _SHORT if is_short else found
 
 
-def _wrong_kind(request: PodRequest, inventory: NodeInventory) -> Reason | None:
+def _wrong_kind(request: PodRequest, inventory: NodeInventory) -> Misfit | None:
     """Return why the Node of *inventory* cannot take *request* by the way in which devices reach its kubelet."""
     if nvidia.KEY not in request.constraints:
         return None
     if inventory.gives_claims:
         if not inventory.has_tokens:
-            return Reason.CLAIMS_ONLY
-        return Reason.ONE_REQUEST if request.shares_claim_requests else None
+            return _CLAIMS_ONLY
+        return _ONE_REQUEST if request.shares_claim_requests else None
     if request.names_claim:
-        return Reason.PREPARED_ELSEWHERE
-    return Reason.SECOND_CLAIM if request.has_claims and inventory.is_mapped else None
+        return _PREPARED_ELSEWHERE
+    return _SECOND_CLAIM if request.has_claims and inventory.is_mapped else None
 
 
 def _placement(draft: Draft) -> Placement:

@@ -15,15 +15,12 @@ from typing import Any
 import structlog
 
 from hami_scheduler.errors import ApiRefusedError, ApiUnknownError
-from hami_scheduler.rules.device_classes import mapping_classes
+from hami_scheduler.rules.device_classes import mapped_resource, mapping_classes
 from hami_scheduler.rules.node_resources import changes
 from hami_scheduler.serve.kube.api import KubeApi
 from hamicommon.dra.names import TOKEN_CLASS
 from hamicommon.vendors import nvidia
 from hamicommon.vendors.description import Vendor
-
-CountMapped = Callable[[str], None]
-_MAPS = "extendedResourceName"
 
 logger = structlog.get_logger()
 
@@ -31,7 +28,9 @@ logger = structlog.get_logger()
 class NodeResources:
     """The extended resources that each Node lists, and the DeviceClasses that map some."""
 
-    def __init__(self, api: KubeApi, vendors: Callable[[], Iterable[Vendor]], count_mapped: CountMapped) -> None:
+    def __init__(
+        self, api: KubeApi, vendors: Callable[[], Iterable[Vendor]], count_mapped: Callable[[str], None]
+    ) -> None:
         """
         Know no Node yet; *vendors* returns those of the device config in force.
 
@@ -69,7 +68,7 @@ class NodeResources:
             vendors, mapped = tuple(self._vendors()), mapping_classes(classes)
             count = next((each.resource_names[0] for each in vendors if each.key == nvidia.KEY), "")
             self._see_winner(mapped.get(count, ""))
-            mapping = {each["metadata"]["name"] for each in classes if (each.get("spec") or {}).get(_MAPS)}
+            mapping = {each["metadata"]["name"] for each in classes if mapped_resource(each)}
             if TOKEN_CLASS in mapping and (self._classes is None or self._classes - mapping):
                 await self._api.touch_device_class(TOKEN_CLASS)
             self._classes = mapping
