@@ -213,3 +213,29 @@ async def test_waiting_forgets_the_oldest_pods(monkeypatch: pytest.MonkeyPatch) 
     assert "default/second" == await pods.wake_one(cluster.view, Memo(), api)
     assert ["second"] == api.names
     assert await pods.wake_one(cluster.view, Memo(), api) is None
+
+
+async def test_many_pods_that_wait_are_all_remembered_when_a_reservation_ends() -> None:
+    """kube-scheduler would ask about them only minutes later."""
+    cluster, api = a_full_cluster(), Woken()
+    context = a_context(cluster, api)
+    await refused(context, "first")
+    for number in range(300):
+        await filter_pod(context, a_pod(f"huge{number}", a_container(gpu=1, gpumem=99000)), ["n1"], None)
+    cluster.unreserve("resident")
+
+    assert "default/first" in [await context.wake_one() for _ in range(2)]
+
+
+async def test_lists_of_candidates_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pods with the same candidates share a list; the Pods of a list that is forgotten are forgotten with it."""
+    monkeypatch.setattr(wakeups, "_LISTS_REMEMBERED", 2)
+    cluster = a_cluster(a_node("n1", a_device()))
+    pods = wakeups.Wakeups()
+    for number, names in enumerate((["n1"], ["n1"], ["n1", "n2"], ["n2"])):
+        uid = f"p{number}"
+        pods.refused(replace(a_request(a_pod(uid, a_container(gpu=1))), uid=uid), names, cluster.view)
+
+    assert [None, None, ["n1", "n2"], ["n2"]] == [pods.candidates(f"p{number}") for number in range(4)]
+    pods.refused(replace(a_request(a_pod("p4", a_container(gpu=1))), uid="p4"), ["n2"], cluster.view)
+    assert pods.candidates("p3") is pods.candidates("p4")

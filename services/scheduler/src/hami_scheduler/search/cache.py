@@ -47,17 +47,7 @@ class Memo:
         """Return what is remembered of requests like *request*."""
         if self._last is not None and self._last[0] is request and self._last[1] == allowances:
             return self._last[2]
-        kind = (
-            tuple((container.kind, container.requests) for container in request.containers),
-            request.replicas,
-            tuple(request.constraints.items()),
-            request.node_policy,
-            request.device_policy,
-            request.weights,
-            request.has_claims,
-            request.names_claim,
-            tuple(allowances.items()),
-        )
+        kind = request.kind, tuple(allowances.items())
         memory = self._kinds.pop(kind, None) or _Memory()
         self._kinds[kind] = memory
         if len(self._kinds) > _KINDS_REMEMBERED:

@@ -7,8 +7,9 @@ again only minutes later. Neighbours: `search.cache` says whether a Pod fits, `s
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import Protocol
 
 import structlog
@@ -18,11 +19,17 @@ from hami_scheduler.search.cache import Memo
 from hami_scheduler.state.view import ClusterView
 from hami_scheduler.values.request import PodRequest
 
-_PODS_REMEMBERED = 100
-"""The last refused; a list of 5000 candidates takes some 300 KiB."""
+_PODS_REMEMBERED = 5000
+"""The last refused."""
+_LISTS_REMEMBERED = 100
+"""Lists of candidates, the last ones; one of 5000 names takes some 300 KiB. Most Pods have one in common."""
+_LISTS_COMPARED = 8
 _NEVER = (-1, -1)
-_PODS_TRIED = 8
+_GROUPS_TRIED = 8
 """In one pass, so that it takes no longer than a few filters."""
+
+_Key = tuple[int, str, Hashable]
+"""The list of candidates, the namespace and the kind."""
 
 logger = structlog.get_logger()
 
@@ -34,42 +41,60 @@ class WakeApi(Protocol):
         """Change the Pod *uid*, so that kube-scheduler asks about it."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Refused:
-    request: PodRequest
+@dataclass(slots=True, eq=False)
+class _Group:
+    """Refused Pods of one kind, namespace and list of candidates: all of them fit, or none."""
+
     candidates: Sequence[str]
-    version: tuple[int, int]
-    """Of the view that it did not fit."""
-    is_stale: bool = False
-    """Whether the cluster it was refused on has been replaced, so that it may fit."""
+    version: tuple[int, int] = _NEVER
+    """Of the view that they did not fit."""
+    pods: OrderedDict[str, PodRequest] = field(default_factory=OrderedDict)
+    """By UID, the one refused last at the end."""
 
 
 @dataclass(slots=True)
 class Wakeups:
-    """Refused Pods, the one refused or tried last at the end."""
+    """Refused Pods, and those of a group that has been tried last at the end."""
 
-    _pods: OrderedDict[str, _Refused] = field(default_factory=OrderedDict)
+    _lists: OrderedDict[int, Sequence[str]] = field(default_factory=OrderedDict)
+    """Different lists of candidates by `id`, the one used last at the end."""
+    _groups: OrderedDict[_Key, _Group] = field(default_factory=OrderedDict)
+    """By list, namespace and kind; the one tried last at the end."""
+    _keys: OrderedDict[str, _Key] = field(default_factory=OrderedDict)
+    """The key of each Pod's group by UID, the Pod refused last at the end."""
+    _stale: dict[str, None] = field(default_factory=dict)
+    """UIDs of those that were refused on a cluster that has been replaced, so that they may fit."""
 
     def refused(self, request: PodRequest, candidates: Sequence[str], view: ClusterView) -> None:
         """Remember that *request* fits none of *candidates* as *view* is now."""
-        self._pods[request.uid] = _Refused(request, candidates, view.version)
-        self._pods.move_to_end(request.uid)
-        if len(self._pods) > _PODS_REMEMBERED:
-            self._pods.popitem(last=False)
+        self.forget(request.uid)
+        names = self._shared(candidates)
+        key = id(names), request.namespace, request.kind
+        group = self._groups.setdefault(key, _Group(names))
+        group.version = view.version
+        group.pods[request.uid] = request
+        self._keys[request.uid] = key
+        if len(self._keys) > _PODS_REMEMBERED:
+            self.forget(next(iter(self._keys)))
 
     def forget(self, uid: str) -> None:
         """Forget the Pod *uid*: it has a Node, was woken, or is gone."""
-        self._pods.pop(uid, None)
+        self._stale.pop(uid, None)
+        key = self._keys.pop(uid, None)
+        if key is not None:
+            group = self._groups[key]
+            del group.pods[uid]
+            if not group.pods:
+                del self._groups[key]
 
     def candidates(self, uid: str) -> Sequence[str] | None:
         """Return the candidates that last refused the Pod *uid*, None if it is unknown."""
-        refused = self._pods.get(uid)
-        return refused.candidates if refused else None
+        key = self._keys.get(uid)
+        return None if key is None else self._groups[key].candidates
 
     def retry_all(self) -> None:
         """Let every Pod be woken once: the cluster that refused it has been replaced."""
-        for uid in list(self._pods):
-            self._pods[uid] = replace(self._pods[uid], version=_NEVER, is_stale=True)
+        self._stale = dict.fromkeys(self._keys)
 
     async def wake_one(self, view: ClusterView, memo: Memo, api: WakeApi) -> str | None:
         """
@@ -77,40 +102,56 @@ class Wakeups:
 
         A Pod is woken once a refusal: if kube-scheduler has other reasons not to ask, waking it again is useless.
         """
-        tried = self._overlooked(view, memo)
-        if tried is None:
+        request = self._overlooked(view, memo)
+        if request is None:
             return None
-        request, woken, again = tried.request, None, None
         pod = f"{request.namespace}/{request.name}"
         try:
             await api.wake_pod(request.uid, request.namespace, request.name)
+        except ApiUnknownError as error:
+            logger.warning("A waiting Pod that fits now was not woken", pod=pod, error=str(error))
+            return None
         except ApiRefusedError as error:
             logger.info("A waiting Pod is gone", pod=pod, error=str(error))
-        except ApiUnknownError as error:
-            again = replace(tried, version=_NEVER)
-            logger.warning("A waiting Pod that fits now was not woken", pod=pod, error=str(error))
+            woken = None
         else:
-            woken = pod
             logger.info("Woke a waiting Pod that fits now", pod=pod)
-        if self._pods.get(request.uid) is tried:  # kube-scheduler has not asked about it meanwhile.
-            if again is None:
-                del self._pods[request.uid]
-            else:
-                self._pods[request.uid] = again
+            woken = pod
+        if self._request(request.uid) is request:  # kube-scheduler has not asked about it meanwhile.
+            self.forget(request.uid)
         return woken
 
-    def _overlooked(self, view: ClusterView, memo: Memo) -> _Refused | None:
+    def _overlooked(self, view: ClusterView, memo: Memo) -> PodRequest | None:
         """
         Return a Pod that fits now and was not asked about since *view* changed, None if there is none.
 
         One at a time: the first Pod that is woken takes its devices, and that change wakes the others.
         """
-        version = view.version
-        changed = [uid for uid, refused in self._pods.items() if refused.version != version]
-        for uid in changed[:_PODS_TRIED]:
-            refused = self._pods[uid]
-            self._pods[uid] = tried = replace(refused, version=version)
-            self._pods.move_to_end(uid)
-            if refused.is_stale or memo.search(refused.request, view).choose(refused.candidates) is not None:
-                return tried
+        stale = next(iter(self._stale), None)
+        if stale is not None:
+            return self._request(stale)
+        changed = [key for key, group in self._groups.items() if group.version != view.version]
+        for key in changed[:_GROUPS_TRIED]:
+            self._groups.move_to_end(key)
+            group = self._groups[key]
+            request = next(iter(group.pods.values()))
+            if memo.search(request, view).choose(group.candidates) is not None:
+                return request
+            group.version = view.version
         return None
+
+    def _request(self, uid: str) -> PodRequest | None:
+        key = self._keys.get(uid)
+        return None if key is None else self._groups[key].pods[uid]
+
+    def _shared(self, candidates: Sequence[str]) -> Sequence[str]:
+        """Return *candidates*, or a list with the same names that other Pods have."""
+        recent = list(islice(reversed(self._lists.values()), _LISTS_COMPARED))
+        known = next((names for names in recent if names == candidates), candidates)
+        self._lists[id(known)] = known
+        self._lists.move_to_end(id(known))
+        if len(self._lists) > _LISTS_REMEMBERED:
+            oldest, _ = self._lists.popitem(last=False)
+            for uid in [uid for uid, key in self._keys.items() if key[0] == oldest]:
+                self.forget(uid)
+        return known

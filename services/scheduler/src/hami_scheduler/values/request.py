@@ -6,7 +6,7 @@ policies that rank what fits. Knows nothing of Nodes. Neighbours: `vendor` parse
 and `policies` the annotations, `place_pod` tries the request on a Node.
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Hashable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,6 +58,20 @@ class PodRequest:
     def asks_for_devices(self) -> bool:
         """Whether any container asks for any device."""
         return bool(self.constraints)
+
+    @property
+    def kind(self) -> Hashable:
+        """What decides where it fits: with the same quotas, requests of one kind fit on the same Nodes."""
+        return (
+            tuple((container.kind, container.requests) for container in self.containers),
+            self.replicas,
+            tuple(self.constraints.items()),
+            self.node_policy,
+            self.device_policy,
+            self.weights,
+            self.has_claims,
+            self.names_claim,
+        )
 
     @property
     def shares_claim_requests(self) -> bool:
