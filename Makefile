@@ -39,8 +39,8 @@ test: native ## every check and test that needs no GPU, root or cluster
 	@rm -f build/skipped
 	@HAMI_SKIPPED=$(CURDIR)/build/skipped $(VENV)/tox run -m test; status=$$?; $(VENV)/python tools/skipped.py build/skipped; exit $$status
 
-e2e-real: native ## the same promises on a real Kubernetes, where this machine can have one
-	@if why=$$($(VENV)/python -m controlplane check 2>&1); then $(VENV)/tox run -e e2e-real; \
+e2e-real: native ## the same promises on a real Kubernetes, where this machine can have one (KUBERNETES=1.36)
+	@if why=$$($(VENV)/python -m controlplane check 2>&1); then $(VENV)/tox run -e e2e-real $(if $(KUBERNETES),-- --kubernetes $(KUBERNETES)); \
 	else echo "not run: e2e-real: $$why"; fi
 
 bare: setup ## make CHECK (demo, test or e2e-real) in a fresh clone on a bare Debian (root)

@@ -9,22 +9,17 @@ with none: alternately, in several rounds, with two kinds of load. It prints tab
 import argparse
 import asyncio
 from dataclasses import asdict
-from pathlib import Path
 
 from bench.load.chart import Chart
+from bench.load.control import FOLDER, Control, running_control
 from bench.load.handover import Handover, measure_handover
-from bench.load.rig import Control, Rig
-from bench.load.simulation import give_locks_back
+from bench.load.rig import Rig
+from bench.load.simulation import a_node, give_locks_back
 from bench.record.measurement import Case, Load, Run
 from bench.report.command import parser, progress, tell
 from bench.report.tables import page
-from controlplane import parts
-from controlplane.cluster import CONTROL, ControlPlane
-from controlplane.machines import linux
-from controlplane.pki import Authority
 from controlplane.programs import build
 
-FOLDER = Path("/var/tmp/hami-scale")
 SHARE = {"gpu": 1, "gpumem": 3000, "gpucores": 10}
 HAMI = Case("hami-scheduler", "hami", SHARE)
 TRIVIAL = Case("trivial extender", "trivial", SHARE)
@@ -35,16 +30,8 @@ LOCKED = Case("hami-scheduler, node locks", "hami", SHARE)
 def main() -> None:
     """Start the control plane, measure, print, and remove it."""
     arguments = _arguments()
-    kwok = (
-        build.made(build.KWOK, progress) / "kwok"
-    )  # before entering the network, from which no module proxy can be reached
-    control = ControlPlane(FOLDER)
-    control.down()
-    try:
-        control.up([], progress)
-        runs, handover = asyncio.run(measure(_entered(control, kwok), arguments))
-    finally:
-        control.down()
+    with running_control(progress) as control:
+        runs, handover = asyncio.run(measure(control, arguments))
     tell(
         arguments,
         "scale",
@@ -69,7 +56,7 @@ async def measure(control: Control, arguments: argparse.Namespace) -> tuple[list
     chart = Chart(control.programs / "helm", build.KUBERNETES[build.DEFAULT_KUBERNETES])
     async with Rig.started(control, chart, FOLDER / "scale") as rig:
         progress(f"{arguments.nodes} Nodes")
-        await rig.add_nodes([f"node-{index:05}" for index in range(arguments.nodes)], arguments.devices)
+        await rig.add_nodes([a_node(f"node-{index:05}", arguments.devices) for index in range(arguments.nodes)])
         runs: list[Run] = []
         for number in range(arguments.rounds):
             one, other = (HAMI, TRIVIAL) if number % 2 == 0 else (TRIVIAL, HAMI)
@@ -97,16 +84,6 @@ async def _locked(rig: Rig, pods: int) -> Run:
         run = await rig.run(LOCKED, Load.CREATION, pods)
         plugins.cancel()
     return run
-
-
-def _entered(control: ControlPlane, kwok: Path) -> Control:
-    """Enter the network of the control plane, because measured requests must not pass its relay."""
-    [machine] = [pid for name, part, pid, _ in control.status() if (name, part) == (CONTROL, "machine")]
-    linux.join_network(machine or 0)
-    inside = Authority(control.folder / "pki").kubeconfig("admin", parts.INSIDE, control.folder / "inside.kubeconfig")
-    pids = {part: pid for name, part, pid, _ in control.status() if name == CONTROL and part != "machine" and pid}
-    pids["default kube-scheduler"] = pids.pop("kube-scheduler")
-    return Control(inside, control.audit_log, build.binaries(), kwok, pids, control.cgroup)
 
 
 if __name__ == "__main__":

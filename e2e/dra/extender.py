@@ -5,7 +5,7 @@ Owns the port. kube-scheduler keeps its configuration while the answers change. 
 has the extender that accepts and records.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from enum import Enum
 
@@ -31,6 +31,8 @@ class SwitchedExtender:
         self.url = f"http://127.0.0.1:{port}"
         self.accepting = Extender()
         """It answers in `Answers.ANY`."""
+        self.before: Callable[[str], Awaitable[None]] | None = None
+        """What to do before a call of a verb, such as `bind`, reaches our scheduler."""
         self._port = port
         self._ours = ours
 
@@ -52,8 +54,13 @@ class SwitchedExtender:
 
     async def _forward(self, request: web.Request) -> web.Response:
         body, headers = await request.read(), {"Content-Type": "application/json"}
-        async with (
-            aiohttp.ClientSession(self._ours) as session,
-            session.post(request.path, data=body, headers=headers) as answer,
-        ):
-            return web.Response(status=answer.status, body=await answer.read(), content_type="application/json")
+        if self.before is not None:
+            await self.before(request.match_info["verb"])
+        try:
+            async with (
+                aiohttp.ClientSession(self._ours) as session,
+                session.post(request.path, data=body, headers=headers) as answer,
+            ):
+                return web.Response(status=answer.status, body=await answer.read(), content_type="application/json")
+        except aiohttp.ClientError as error:
+            return web.Response(status=502, text=str(error))

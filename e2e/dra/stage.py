@@ -22,12 +22,13 @@ from controlplane.cluster import ControlPlane
 from controlplane.pki import issue_serving
 from controlplane.programs import build
 from dra.extender import Answers, SwitchedExtender
+from dra.late_api import LateApi
 from dra.objects import COUNT, class_of, node_of, pod_of, slice_of
 from dra.table import BOUND, CLAIMED, HISTORIES, UNREACHABLE, Form, Kind
 from hamicommon.model import Object
 from minicluster.client import ApiError
 from testbed.ports import free_port
-from testbed.processes import Supervisor
+from testbed.processes import Process, Supervisor
 from testbed.waiting import NotInTimeError, eventually
 
 BIN = Path(sys.executable).parent
@@ -55,6 +56,16 @@ class Stage:
 
     api: Api
     extender: SwitchedExtender
+    late: LateApi
+    """The API server as our scheduler has it."""
+    scheduler: Process
+    """Our scheduler."""
+    metrics: str
+    """Where our scheduler is scraped."""
+    folder: Path
+    """All its files."""
+    kubeconfig: Path
+    """For clients of its API server."""
     minor: str
     """Of its Kubernetes, such as `1.37`."""
 
@@ -153,30 +164,30 @@ def outcome_of(pod: Object) -> str:
 
 
 @asynccontextmanager
-async def staged(folder: Path, minor: str) -> AsyncIterator[Stage]:
-    """During a block, run the stage on Kubernetes *minor*, with its files in *folder*."""
+async def staged(folder: Path, minor: str, values: Mapping[str, bool] | None = None) -> AsyncIterator[Stage]:
+    """During a block, run the stage on Kubernetes *minor* with *values* of the chart, and its files in *folder*."""
     kwok = await asyncio.to_thread(build.made, build.KWOK, print) / "kwok"
     plane, supervisor = ControlPlane(folder / "plane", minor), Supervisor(folder)
     programs = await asyncio.to_thread(build.binaries, minor, print)
-    chart = Chart(programs / "helm", build.KUBERNETES[minor])
+    chart = Chart(programs / "helm", build.KUBERNETES[minor], values)
     try:
         await asyncio.to_thread(plane.up, [], print)
-        async with Api.from_kubeconfig(plane.kubeconfig, "dra") as api:
+        async with Api.from_kubeconfig(plane.kubeconfig, "dra") as api, LateApi(api).serving() as late:
             await api.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
             (folder / "device-config.yaml").write_text(chart.device_config)
             (folder / "kwok.yaml").write_text(NODE_STAGE)
             kubeconfig = f"--kubeconfig={plane.kubeconfig}"
             supervisor.start("kwok", [str(kwok), kubeconfig, f"--config={folder / 'kwok.yaml'}", *KWOK])
             await _start_webhook(api, supervisor, chart, plane.control.living_pid())
-            extender = _start_schedulers(supervisor, chart, kubeconfig, programs)
-            for kind in Kind:
-                await api.create("/api/v1/nodes", node_of(kind))
-                if kind in (Kind.DRA, Kind.MOVED):
-                    await api.create(f"{GROUP}/resourceslices", slice_of(kind.value))
+            late.write_kubeconfig(folder / "late.kubeconfig")
+            extender, metrics = _start_schedulers(supervisor, chart, kubeconfig, programs)
+            for found in chart.device_classes:
+                await api.create(CLASSES, found)
             await api.enter_new_namespace()
-            stage = Stage(api, extender, minor)
+            stage = Stage(
+                api, extender, late, supervisor.processes["scheduler"], metrics, folder, plane.kubeconfig, minor
+            )
             extender.accepting.bind = stage.bind
-            await _warm_up(stage)
             yield stage
     finally:
         supervisor.stop()
@@ -199,30 +210,41 @@ async def _start_webhook(api: Api, supervisor: Supervisor, chart: Chart, control
     await api.create(REGISTRATIONS, chart.webhook_registration(url, authority))
 
 
-def _start_schedulers(supervisor: Supervisor, chart: Chart, kubeconfig: str, programs: Path) -> SwitchedExtender:
-    """Start our scheduler and kube-scheduler, and return the extender between them."""
-    folder, port = supervisor.folder, free_port()
+def _start_schedulers(
+    supervisor: Supervisor, chart: Chart, kubeconfig: str, programs: Path
+) -> tuple[SwitchedExtender, str]:
+    """Start our scheduler and kube-scheduler, and return the extender between them, and the URL of our metrics."""
+    folder, port, metrics_port = supervisor.folder, free_port(), free_port()
     flags = chart.scheduler_arguments(
         http_bind=f"127.0.0.1:{port}",
-        metrics_bind_address="",
+        metrics_bind_address=f"127.0.0.1:{metrics_port}",
         device_config_file=str(folder / "device-config.yaml"),
     )
-    supervisor.start("scheduler", [str(BIN / "hami-scheduler"), kubeconfig, *flags, "--explain-bind-address="])
+    late = f"--kubeconfig={folder / 'late.kubeconfig'}"
+    supervisor.start("scheduler", [str(BIN / "hami-scheduler"), late, *flags, "--explain-bind-address="])
     extender = SwitchedExtender(free_port(), f"http://127.0.0.1:{port}")
     config = folder / "kube-scheduler.yaml"
     settings = chart.kube_scheduler_config(Path(kubeconfig.partition("=")[2]), extender.url)
     config.write_text(yaml.safe_dump(settings))
     supervisor.start("kube-scheduler", [str(programs / "kube-scheduler"), f"--config={config}", "--secure-port=0"])
-    return extender
+    return extender, f"http://127.0.0.1:{metrics_port}/metrics"
 
 
-async def _warm_up(stage: Stage) -> None:
-    """Wait until a Pod with a share passes webhook, kube-scheduler and our scheduler."""
+async def add_a_node_of_each_kind(stage: Stage) -> None:
+    """Add the Nodes of the table, with their slices."""
+    for kind in Kind:
+        await stage.api.create("/api/v1/nodes", node_of(kind))
+        if kind in (Kind.DRA, Kind.MOVED):
+            await stage.api.create(f"{GROUP}/resourceslices", slice_of(kind.value))
+
+
+async def warm_up(stage: Stage, node: str = Kind.PLUGIN.value) -> None:
+    """Wait until a Pod with a share passes webhook, kube-scheduler and our scheduler, and gets *node*."""
     api = stage.api
 
     async def passes() -> bool:
         with suppress(ApiError):  # it exists already, or the webhook does not listen yet
-            await api.create(api.pods, pod_of("first", Form.SHARE, Kind.PLUGIN.value))
+            await api.create(api.pods, pod_of("first", Form.SHARE, node))
         return outcome_of(await api.pod("first")) == BOUND
 
     async with stage.extender.answering(Answers.OURS):

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from controlplane.programs.build import DEFAULT_KUBERNETES
-from dra.stage import Stage, staged
+from dra.stage import Stage, add_a_node_of_each_kind, staged, warm_up
 from testbed.folders import short_folder
 
 
@@ -19,6 +19,8 @@ async def stage(pytestconfig: pytest.Config) -> AsyncIterator[Stage]:
     folder = short_folder()
     try:
         async with staged(folder, pytestconfig.getoption("--kubernetes") or DEFAULT_KUBERNETES) as found:
+            await add_a_node_of_each_kind(found)
+            await warm_up(found)
             yield found
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -79,6 +79,8 @@ class Cluster(ABC):
     kubeconfig: Path
     recorder: "Recorder | None" = None
     """Of its history; see `harness.recording`."""
+    has_claims = False
+    """Whether Pods get shares by ResourceClaims, which its history then has."""
     namespace: str = "default"
     """The namespace of all Pods that are created and read."""
     gives_percentages = True
@@ -180,10 +182,6 @@ class Cluster(ABC):
     async def granted(self, pod: Object) -> list[tuple[Share, ...]]:
         """Return the shares of each container of *pod*, init containers first."""
         return list(read_pod(pod).granted(ALLOCATED).shares)
-
-    async def claimed_mib(self) -> Mapping[tuple[str, str], int]:
-        """Return the memory that ResourceClaims hold, by Node and device."""
-        return {}
 
     # --- objects ---------------------------------------------------------------------------------------------------
 

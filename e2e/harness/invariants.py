@@ -7,7 +7,7 @@ services' metrics, and yields one sentence for each violation. `check` waits for
 I8 and I9 are properties of functions, which the property tests of the webhook and of the codecs check.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -48,8 +48,6 @@ class View:
     """By Node."""
     regions: dict[tuple[str, str], Region]
     """By Pod UID and container."""
-    claimed_mib: Mapping[tuple[str, str], int]
-    """What ResourceClaims hold, by Node and device."""
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
 
 
@@ -80,7 +78,6 @@ async def look(cluster: Cluster) -> View:
             for key, pod in running_containers(pods).items()
             for content in regions(cluster.vgpu_folder(pod["spec"]["nodeName"]), *key)
         },
-        await cluster.claimed_mib(),
     )
 
 
@@ -130,9 +127,7 @@ def i3_scheduler_agrees_with_the_api_server(view: View) -> Iterator[str]:
     for labels, value in view.scheduler.get("hami_scheduler_ledger_drift_total", []):
         if value:
             yield f"ledger drift {value} {labels}"
-    held = Counter({place: amount.memory_mib for place, amount in view.judge.held().items()})
-    held.update(view.claimed_mib)
-    expected = {place: float(size_mib * MIB) for place, size_mib in held.items()}
+    expected = {place: float(held.memory_mib * MIB) for place, held in view.judge.held().items()}
     actual = {
         (labels["node"], labels["device_uuid"]): value
         for labels, value in view.scheduler.get("hami_gpu_memory_allocated_bytes", [])

@@ -17,6 +17,7 @@ from pathlib import Path
 from hamicommon.model import Object
 from harness.cluster import ROOT, Cluster
 from harness.history.containers import LIMITS_FILE, seen_variables
+from harness.history.events import CORE_KINDS, KINDS
 from harness.history.findings import Finding, Rule
 from harness.history.recorder import Recorder
 from minicluster.client import Client
@@ -60,7 +61,7 @@ def _recorder(cluster: Cluster) -> Recorder:
         return seen_variables(environment), limits.read_text() if limits.exists() else None
 
     api = Client.from_kubeconfig(cluster.kubeconfig, "recorder")
-    return Recorder(api, cluster.device_config, look)
+    return Recorder(api, cluster.device_config, look, KINDS if cluster.has_claims else CORE_KINDS)
 
 
 def _new_file() -> Path:

@@ -10,7 +10,8 @@ import base64
 import random
 import ssl
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -18,6 +19,7 @@ from typing import Any, Self
 import aiohttp
 import orjson
 import yaml
+from yarl import URL
 
 from hamicommon.model import Object
 
@@ -130,6 +132,17 @@ class Client:
                 return answer
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise ApiError(0, "Unreachable", f"{method} {path}: {error or type(error).__name__}") from error
+
+    def pass_on(
+        self, method: str, path: str, headers: Mapping[str, str], content: bytes
+    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        """
+        Send somebody else's request as this client's user, and return its answer as it is, which may be a watch.
+
+        *path* has the query. Raises: aiohttp.ClientError, OSError
+        """
+        url, endless = URL(self.server + path, encoded=True), aiohttp.ClientTimeout(total=None)
+        return self._session.request(method, url, headers=headers, data=content, timeout=endless)
 
     async def get(self, path: str, **query: str) -> Any:
         """Read an object or a list."""

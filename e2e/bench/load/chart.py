@@ -1,10 +1,11 @@
 """
-The command lines of the scheduler's two containers and of the webhook, from the rendered chart.
+The command lines of the scheduler's two containers and of the webhook, and DeviceClasses, from the rendered chart.
 
 Every setting is the chart's, except addresses, files and credentials. Neighbours: `rig` starts the processes.
 """
 
 import base64
+import json
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,17 +21,21 @@ NAMESPACE = "hami"
 
 
 class Chart:
-    """The chart with default values, rendered for a cluster of Kubernetes *version*."""
+    """The chart with default values and some *values*, rendered for a cluster of Kubernetes *version*."""
 
-    def __init__(self, helm: Path, version: str) -> None:
+    def __init__(self, helm: Path, version: str, values: Mapping[str, bool] | None = None) -> None:
         shown = ["scheduler/deployment.yaml", "scheduler/configmap.yaml", "device-config.yaml"]
         shown += ["webhook/deployment.yaml", "webhook/mutatingwebhookconfiguration.yaml"]
+        values = values or {}
+        shown += ["device-plugin/deviceclass.yaml"] if values.get("dra.enabled") else []
         command = [str(helm), "template", "hami", str(CHART), "--namespace", NAMESPACE, "--kube-version", version]
         command += ["--values", str(CHART / "ci/default-values.yaml")]
+        command += [f"--set-json={name}={json.dumps(value)}" for name, value in values.items()]
         command += [part for template in shown for part in ("--show-only", f"templates/{template}")]
         rendered = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         objects = [found for found in yaml.safe_load_all(rendered) if found]
         [self._registration] = [found for found in objects if found["kind"] == "MutatingWebhookConfiguration"]
+        self.device_classes: list[Object] = [found for found in objects if found["kind"] == "DeviceClass"]
         self.namespace = NAMESPACE
         self._data = {
             key: text for found in objects if found["kind"] == "ConfigMap" for key, text in found["data"].items()
@@ -65,10 +70,12 @@ class Chart:
         }
 
     def _arguments(self, container: str, changed: Mapping[str, str]) -> list[str]:
-        flags = dict(argument.split("=", 1) for argument in self._containers[container]["args"])
+        flags = {argument.partition("=")[0]: argument for argument in self._containers[container]["args"]}
         names = {flag.lstrip("-").replace("-", "_"): flag for flag in flags}
-        flags |= {names.get(name, f"--{name}"): value for name, value in changed.items()}
-        return [f"{flag}={value}" for flag, value in flags.items()]
+        for name, value in changed.items():
+            flag = names.get(name, f"--{name}")
+            flags[flag] = f"{flag}={value}"
+        return [*flags.values()]
 
     def cpu_millicores(self, container: str) -> int:
         """Return the CPU request of a *container* of the scheduler's Pod."""

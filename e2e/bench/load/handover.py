@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import aiohttp
 
 from bench.load.rig import METRICS_PORT, READY_SECONDS, Rig
-from bench.load.simulation import DEVICE_MIB, PODS, a_pod
+from bench.load.simulation import DEVICE_MIB, PODS, a_node, a_pod
 from bench.record.audit import Request
 from bench.record.measurement import BINDING, Case, percentiles
 from hamicommon.model import Object
@@ -43,7 +43,7 @@ class Handover:
 
 async def measure_handover(rig: Rig, case: Case, rounds: int) -> Handover:
     """Let Pods use the only device of a Node one after the other, each once the one before it is deleted."""
-    await rig.add_nodes([NODE], 1)
+    await rig.add_nodes([a_node(NODE, 1)])
     overlooked, woken = 0, 0
     seconds = []
     async with rig.extender(case):

@@ -8,18 +8,27 @@ lines, `simulation` makes Nodes and Pods, `audit`, `usage` and `extender_clock` 
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
 from bench.load.chart import Chart
-from bench.load.simulation import NAMESPACE, PODS, a_node, a_pod, all_of, lock_needed
+from bench.load.control import Control
+from bench.load.simulation import (
+    NAMESPACE,
+    PODS,
+    a_pod,
+    all_of,
+    lock_needed,
+    slices_of,
+    with_claim,
+    with_moved_limits,
+)
 from bench.record.audit import AuditLog, Request
 from bench.record.extender_clock import ExtenderClock
-from bench.record.measurement import Case, Load, Records, Run, is_binding, is_running, run_of
+from bench.record.measurement import By, Case, Load, Records, Run, is_binding, is_running, run_of
 from bench.record.usage import Usage
 from bench.record.yardstick import Yardstick
 from controlplane.machines import cgroups
@@ -64,24 +73,13 @@ The CPU requests of kubeadm's control plane.
 Source: https://github.com/kubernetes/kubernetes/blob/v1.34.4/cmd/kubeadm/app/phases/controlplane/manifests.go and
 https://github.com/kubernetes/kubernetes/blob/v1.34.4/cmd/kubeadm/app/phases/etcd/local.go
 """
+CLAIMS = f"/apis/resource.k8s.io/v1/namespaces/{NAMESPACE}/resourceclaims"
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+TEMPLATE = "share"
+"""The ResourceClaimTemplate of Pods that ask by claims."""
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 READY_SECONDS = 90.0
 RUNNING_SECONDS = 240.0
-
-
-@dataclass(frozen=True, slots=True)
-class Control:
-    """A running control plane, as this process's network reaches it."""
-
-    kubeconfig: Path
-    audit_log: Path
-    programs: Path
-    """A folder with `kube-scheduler`."""
-    kwok: Path
-    pids: Mapping[str, int]
-    """Its processes, by name."""
-    cgroup: str
-    """The control group. A group in it for each part has its CPU weight. It is removed with the control plane."""
 
 
 class Rig:
@@ -118,10 +116,13 @@ class Rig:
             finally:
                 rig._supervisor.stop()
 
-    async def add_nodes(self, names: Sequence[str], devices: int) -> None:
-        """Add Nodes with *devices* devices each, spread over a Lease interval, and wait until they are ready."""
-        for name in names:
-            await self.client.create("/api/v1/nodes", a_node(name, devices))
+    async def add_nodes(self, nodes: Sequence[Object]) -> None:
+        """Add *nodes*, with their slices, spread over a Lease interval, and wait until they are ready."""
+        names = [node["metadata"]["name"] for node in nodes]
+        for node in nodes:
+            made = await self.client.create("/api/v1/nodes", node)
+            for found in slices_of(made):
+                await self.client.create(SLICES, found)
             await asyncio.sleep(LEASE_SECONDS / len(names))
 
         async def are_ready() -> bool:
@@ -143,7 +144,7 @@ class Rig:
         """Let *case* place *count* Pods, and return the figures."""
         self._number += 1
         names = [f"pod-{self._number}-{index:05}" for index in range(count)]
-        pods = [a_pod(name, SCHEDULER_NAME, case.limits) for name in names]
+        pods = [_pod_of(case, name) for name in names]
         async with self.extender(case):
             if load is Load.CREATION:
                 with self.kube_scheduler(case):
@@ -197,7 +198,7 @@ class Rig:
     async def warm_up(self, case: Case) -> None:
         """Wait until a first Pod runs, which shows that all parts are ready."""
         name = f"pod-{self._number}-first"
-        await self.create([a_pod(name, SCHEDULER_NAME, case.limits)])
+        await self.create([_pod_of(case, name)])
         await self._until(name, "runs", lambda pod: pod["status"]["phase"] == "Running")
 
     async def until_bound(self, name: str) -> None:
@@ -211,14 +212,14 @@ class Rig:
         await self._eventually(probe, f"Pod {name} {what}", READY_SECONDS)
 
     async def delete_pods(self) -> None:
-        """Delete every Pod, and wait until they are gone."""
+        """Delete every Pod, and wait until they and their claims are gone."""
 
         async def are_gone() -> bool:
             pods, _ = await self.client.list(PODS, resourceVersion="0")
             await all_of(self._delete(pod) for pod in pods)
-            return not pods
+            return not pods and not (await self.client.list(CLAIMS, resourceVersion="0"))[0]
 
-        await self._eventually(are_gone, "all Pods are gone", READY_SECONDS)
+        await self._eventually(are_gone, "all Pods and claims are gone", RUNNING_SECONDS)
 
     async def _delete(self, pod: Object) -> None:
         with suppress(ApiError):  # already gone
@@ -280,6 +281,16 @@ class Rig:
     def _end(self, name: str) -> None:
         if name in self._supervisor.processes:
             self._supervisor.processes[name].terminate()
+
+
+def _pod_of(case: Case, name: str) -> Object:
+    """Return a Pod of *case*."""
+    pod = a_pod(name, SCHEDULER_NAME, case.limits)
+    if case.nodes:
+        pod["spec"]["nodeSelector"] = {"kind": case.nodes}
+    if case.by is By.CLAIM:
+        return with_claim(pod, TEMPLATE)
+    return with_moved_limits(pod) if case.by is By.MOVED_LIMITS else pod
 
 
 async def _listens() -> bool:

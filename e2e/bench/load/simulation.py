@@ -1,21 +1,26 @@
 """
-Simulated Nodes and Pods, which are only objects, and the clients that write them.
+Simulated Nodes and Pods, with slices and claims, which are only objects, and the clients that write them.
 
 Owns the form of these objects. The codec of the contract encodes the inventory, as in a device plugin. Must never know
 which scheduler runs.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from hamicommon.dra.names import CORES, DRA, DRIVER, MEMORY, node_kind
+from hamicommon.dra.partitions import encode_pool
+from hamicommon.dra.slices import Description, OfferedDevice
 from hamicommon.model import Device, Object
+from hamicommon.pod.moved import encode_moved
 from hamicommon.wire import keys
 from hamicommon.wire.node_devices import decode_node_devices, encode_node_devices
 from minicluster.client import Client, Mirror
 from testbed.driver.hardware import FakeNode
 
+COUNT = "nvidia.com/gpu"
 NAMESPACE = "scale"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 DEVICE_MIB = 81559
@@ -43,6 +48,44 @@ def a_node(name: str, device_count: int) -> Object:
     }
 
 
+def a_dra_node(name: str, device_count: int, for_claims: Collection[int]) -> Object:
+    """Return a Node of kind `dra`; of its devices only those *for_claims*, by number, are for ResourceClaims."""
+    found = a_node(name, device_count)
+    annotations, status = found["metadata"]["annotations"], found["status"]
+    devices = [
+        replace(device, healthy=number not in for_claims)
+        for number, device in enumerate(decode_node_devices(annotations[REGISTER]))
+    ]
+    annotations |= {REGISTER: encode_node_devices(devices), keys.NODE_KIND: DRA}
+    amounts = {key: value for key, value in status["capacity"].items() if not key.startswith("nvidia.com/")}
+    found["status"] = {"capacity": amounts, "allocatable": amounts}
+    return found
+
+
+def slices_of(node: Object) -> tuple[Object, ...]:
+    """
+    Return the ResourceSlices of *node*, which the API server has: devices for claims, and tokens.
+
+    A Node with a device plugin has none.
+    """
+    if node_kind(node) != DRA:
+        return ()
+    devices = list(enumerate(decode_node_devices(node["metadata"]["annotations"][REGISTER])))
+    offered = [
+        OfferedDevice(replace(device, healthy=True), Description(number, product_name=device.type))
+        for number, device in devices
+        if not device.healthy
+    ]
+    return encode_pool(node, offered, 1, sum(device.count for _, device in devices if device.healthy))
+
+
+def a_template(name: str, memory_mib: int, core_percent: int) -> Object:
+    """Return a ResourceClaimTemplate for a share of one device."""
+    amounts = {MEMORY: f"{memory_mib}Mi", CORES: str(core_percent)}
+    request = {"name": "gpu", "exactly": {"deviceClassName": DRIVER, "capacity": {"requests": amounts}}}
+    return {"metadata": {"name": name}, "spec": {"spec": {"devices": {"requests": [request]}}}}
+
+
 def lock_needed(node: Object) -> Object:
     """Return a patch that makes *node* need the node lock."""
     devices = decode_node_devices(node["metadata"]["annotations"][REGISTER])
@@ -60,6 +103,27 @@ def a_pod(name: str, scheduler: str, limits: Mapping[str, int], node: str = "") 
         "kind": "Pod",
         "metadata": {"name": name},
         "spec": {"schedulerName": scheduler, "nodeSelector": selector, "containers": [container]},
+    }
+
+
+def with_claim(pod: Object, template: str) -> Object:
+    """Return *pod* with a claim by *template* instead of its limits."""
+    [container] = pod["spec"]["containers"]
+    claims = [{"name": "gpu", "resourceClaimTemplateName": template}]
+    containers = [{**container, "resources": {"claims": [{"name": "gpu"}]}}]
+    return {**pod, "spec": {**pod["spec"], "resourceClaims": claims, "containers": containers}}
+
+
+def with_moved_limits(pod: Object) -> Object:
+    """Return *pod* with its amounts in an annotation, as our webhook leaves it for Nodes with tokens."""
+    [container] = pod["spec"]["containers"]
+    limits = dict(container["resources"]["limits"])
+    count = {COUNT: limits.pop(COUNT)}
+    metadata = {**pod["metadata"], "annotations": {keys.DEVICE_AMOUNTS: encode_moved({container["name"]: limits})}}
+    return {
+        **pod,
+        "metadata": metadata,
+        "spec": {**pod["spec"], "containers": [{**container, "resources": {"limits": count}}]},
     }
 
 

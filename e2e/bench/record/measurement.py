@@ -15,6 +15,17 @@ from bench.record.usage import Usage
 BINDING = "create pods/binding"
 
 
+class By(Enum):
+    """How a Pod asks for its share."""
+
+    LIMITS = "limits"
+    """As users write it."""
+    MOVED_LIMITS = "moved limits"
+    """As our webhook leaves it for Nodes with tokens."""
+    CLAIM = "claim"
+    """By a ResourceClaim, which kube-controller-manager makes from a template."""
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """The scheduler, and the limits of each Pod."""
@@ -23,6 +34,9 @@ class Case:
     extender: str
     """`hami`, `trivial`, or empty for kube-scheduler alone."""
     limits: Mapping[str, int]
+    nodes: str = ""
+    """The value of the label `kind` of the Nodes that its Pods accept; empty for all."""
+    by: By = By.LIMITS
 
 
 class Load(Enum):

@@ -31,15 +31,32 @@ def page(runs: Runs, handover: Handover, ours: str, beside: str) -> str:
     """Return all tables with headings. Case *ours* is compared with case *beside* in each round."""
     sections = []
     for load in Load:
-        cases = _by_case([run for run in runs if run.load == load.value])
+        cases = _by_case(_of(runs, load))
         sections += [f"### {_TITLES[load]}", _speeds(cases)]
     sections += [f"### {ours} beside {beside}, in the same round", _beside(runs, ours, beside)]
-    created = _by_case([run for run in runs if run.load == Load.CREATION.value])
+    created = _by_case(_of(runs, Load.CREATION))
     sections += ["### Requests to the API server, each Pod", _matrix(created, lambda run: run.requests_per_pod, 2)]
     sections += ["### Processor time, ms each Pod", _matrix(created, lambda run: run.cpu_ms_per_pod, 2)]
     sections += ["### Memory, MiB", _matrix(created, lambda run: run.memory_mib, 0)]
     sections += ["### A Pod waits for the device of another", _handover(handover)]
     return "\n\n".join([_circumstances(runs), *sections])
+
+
+def kinds_page(runs: Runs) -> str:
+    """Return the tables of the kinds of Nodes, each a case, with headings."""
+    sections = []
+    for load in Load:
+        sections += [f"### By kind of Node: {_TITLES[load].lower()}", _speeds(_by_case(_of(runs, load)))]
+    created = _by_case(_of(runs, Load.CREATION))
+    sections += ["### By kind of Node: requests to the API server, each Pod"]
+    sections += [_matrix(created, lambda run: run.requests_per_pod, 2)]
+    sections += ["### By kind of Node: processor time, ms each Pod"]
+    sections += [_matrix(created, lambda run: run.cpu_ms_per_pod, 2)]
+    return "\n\n".join([_circumstances(runs), *sections])
+
+
+def _of(runs: Runs, load: Load) -> Runs:
+    return [run for run in runs if run.load == load.value]
 
 
 def replaced(text: str, tables: str, command: str) -> str:
@@ -121,7 +138,7 @@ def _beside(runs: Runs, ours: str, other: str) -> str:
     measures = (lambda run: run.pods_per_second, _at_equal_speed, _kube_scheduler_busy)
     rows = []
     for load in Load:
-        cases = _by_case([run for run in runs if run.load == load.value])
+        cases = _by_case(_of(runs, load))
         by_measure = (zip(_of_rounds(cases[ours], of), _of_rounds(cases[other], of), strict=True) for of in measures)
         rows.append([_TITLES[load], *(spread([one / two for one, two in rounds], 2) for rounds in by_measure)])
     return table(["", "by Pods/s", "by Pods/s at equal speed", "by kube-scheduler busy"], rows)

@@ -7,7 +7,6 @@ what a share is, and not how it is asked for. Neighbours: `real` is the cluster.
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -45,6 +44,7 @@ class ClaimingCluster(RealCluster):
     """
 
     gives_percentages = False
+    has_claims = True
 
     @classmethod
     def of(cls, cluster: RealCluster) -> "ClaimingCluster":
@@ -127,16 +127,6 @@ class ClaimingCluster(RealCluster):
         return decode_claim(
             await self.api.get(f"{API}/namespaces/{pod['metadata']['namespace']}/resourceclaims/{name}")
         )
-
-    async def claimed_mib(self) -> Mapping[tuple[str, str], int]:
-        """Read what allocated claims hold, whatever Pods use them."""
-        claims, _ = await self.api.list(f"{API}/resourceclaims")
-        pools = await self._pools()
-        held: Counter[tuple[str, str]] = Counter()
-        for result in (result for claim in map(decode_claim, claims) for result in claim.results):
-            share = result.share(pools[result.pool][result.device].device)
-            held[result.pool, share.uuid] += share.memory_mib
-        return held
 
     async def offered(self, node: str) -> int:
         """Count the shares of the devices in the slice that take new ones."""

@@ -65,7 +65,7 @@ def faults(pod: Pod, seen: Mapping[str, Any], devices: Mapping[str, Device]) -> 
 
 
 def _has_claims(pod: Pod, name: str) -> bool:
-    """Return whether the container *name* gets devices by ResourceClaims, whose allocations no history has."""
+    """Return whether the container *name* gets devices by ResourceClaims, which this does not judge."""
     return any((found.get("resources") or {}).get("claims") for found in pod.containers if found["name"] == name)
 
 

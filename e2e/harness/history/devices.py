@@ -18,25 +18,26 @@ from harness.history.grants import Fault
 from harness.history.reading import WHOLE_PERCENT, Holding, Pod
 from harness.history.window import Window
 
+Holdings = Mapping[tuple[str, str], Holding]
+"""What somebody holds, by Node and UUID."""
+
 
 class Devices:
     """Who holds what of each device."""
 
     def __init__(self) -> None:
         self.holders: dict[tuple[str, str], dict[str, Holding]] = defaultdict(dict)
-        """By Node and UUID, then by Pod, as `default/p`."""
+        """By Node and UUID, then by Pod, as `default/p`, or claim, as `ResourceClaim default/c`."""
 
-    def put(self, name: str, before: Pod | None, after: Pod | None) -> list[str]:
-        """Replace what the Pod *name* holds, and return the UUIDs of which it holds more than before."""
-        held = {(before.node, uuid): each for uuid, each in before.holdings.items()} if before else {}
-        holds = {(after.node, uuid): each for uuid, each in after.holdings.items()} if after else {}
+    def put(self, name: str, held: Holdings, holds: Holdings) -> list[tuple[str, str]]:
+        """Replace what *name* holds, and return the places of which it holds more than before."""
         for place in held.keys() - holds.keys():
             self.holders[place].pop(name, None)
             if not self.holders[place]:
                 del self.holders[place]
         for place, holding in holds.items():
             self.holders[place][name] = holding
-        return [place[1] for place, each in holds.items() if _is_more(each, held.get(place, Holding()))]
+        return [place for place, each in holds.items() if _is_more(each, held.get(place, Holding()))]
 
     def faults(self, node: str, uuid: str, offers: Sequence[Device]) -> Iterator[Fault]:
         """Yield which rules the holders of a device break if it was at best one of *offers*."""

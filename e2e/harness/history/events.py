@@ -10,7 +10,7 @@ A file has one JSON object a line:
 | field | meaning |
 |---|---|
 | `change` | `ADDED`, `MODIFIED`, `DELETED` as in a watch; the other values are those of `Change` |
-| `kind` | `Pod`, `Node`, `ResourceQuota`; `Container` for SEEN, `DeviceConfig` for CONFIG |
+| `kind` | one of KINDS; `Container` for SEEN, `DeviceConfig` for CONFIG |
 | `version` | the resourceVersion of the change. The API server counts all kinds together, so it orders the lines |
 | `at` | Unix seconds at which the recorder got it |
 | `object` | the object after the change, without `managedFields`; of a deleted one its last state |
@@ -45,8 +45,11 @@ class Change(StrEnum):
 
 
 POD, NODE, QUOTA, CONTAINER, DEVICE_CONFIG = "Pod", "Node", "ResourceQuota", "Container", "DeviceConfig"
-KINDS = (NODE, QUOTA, POD)
+SLICE, CLAIM = "ResourceSlice", "ResourceClaim"
+KINDS = (NODE, SLICE, QUOTA, CLAIM, POD)
 """The recorded kinds, in the order in which a state is read."""
+CORE_KINDS = (NODE, QUOTA, POD)
+"""Those of a cluster without ResourceClaims."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,8 @@ class Rule(StrEnum):
     """A grant is what the Pod requests, on devices that it accepts."""
     OFFER = "offer"
     """A granted device is one that its Node offers to new Pods."""
+    SIDES = "sides"
+    """A ResourceClaim holds no device that Pods can get by resources: each device has one bookkeeper."""
     CHANGED = "changed"
     """A grant never changes after the bind."""
     QUOTA = "quota"

@@ -16,12 +16,13 @@ from hamicommon.pod.amounts import NOTHING, Amounts
 from hamicommon.vendors.description import Vendor
 from hamicommon.wire import keys
 from harness.history import containers, grants
+from harness.history.claims import Claim, Slices
 from harness.history.devices import Devices, Quotas, sum_of
-from harness.history.events import CONTAINER, NODE, POD, QUOTA, Change, Event
+from harness.history.events import CLAIM, CONTAINER, NODE, POD, QUOTA, SLICE, Change, Event
 from harness.history.findings import Finding, Rule
 from harness.history.grants import Fault
 from harness.history.reading import Node, Pod, read_node, read_pod
-from harness.history.waiting import fits, is_plain
+from harness.history.waiting import fits, form_of, is_plain
 from harness.history.window import Window
 
 LOCK_SECONDS = 30.0
@@ -66,6 +67,9 @@ class Judge:
         self._nodes: dict[str, Window[Node]] = {}
         self._names: dict[str, str] = {}
         """The UID of each Pod, by `default/p`."""
+        self._claims: dict[str, Claim] = {}
+        """By UID."""
+        self._slices = Slices()
         self._devices = Devices()
         self._quotas = Quotas()
         self._waiting: set[str] = set()
@@ -120,6 +124,11 @@ class Judge:
             yield from self._take_node(event.object, is_gone=is_gone)
         elif event.kind == QUOTA:
             self._quotas.put_quota(event.object, self._vendors, self._at, is_gone=is_gone)
+        elif event.kind == SLICE:
+            for problem in self._slices.put(event.object, is_gone=is_gone):
+                yield self._finding(f"ResourceSlice {event.object['metadata']['name']}", (Rule.READABLE, problem))
+        elif event.kind == CLAIM:
+            yield from self._take_claim(event.object, is_gone=is_gone)
         elif event.kind == POD:
             yield from self._take_pod(event.object, is_gone=is_gone)
         elif event.kind == CONTAINER:
@@ -164,22 +173,24 @@ class Judge:
             self._names[name] = uid
             if after.waits_for_us:
                 self._waiting.add(uid)
-        risen = self._devices.put(name, before, after)
+        risen = self._devices.put(name, before.places if before else {}, after.places if after else {})
         is_more = self._quotas.put(name, before, after)
         if after is None:
             return
         for fault in self._faults_of_pod(before, after, risen, is_more):
             yield self._finding(str(after), fault)
 
-    def _faults_of_pod(self, before: Pod | None, after: Pod, risen: list[str], is_more: bool) -> Iterator[Fault]:
+    def _faults_of_pod(
+        self, before: Pod | None, after: Pod, risen: list[tuple[str, str]], is_more: bool
+    ) -> Iterator[Fault]:
         for problem in after.problems:
             if after.node and (before is None or problem not in before.problems or not before.node):
                 yield Rule.READABLE, problem
         yield from self._faults_of_grant(before, after)
-        for uuid in risen:
-            offers = self._offers(after.node, uuid)
+        for node, uuid in risen:
+            offers = self._offers(node, uuid)
             if offers:
-                yield from self._devices.faults(after.node, uuid, offers)
+                yield from self._devices.faults(node, uuid, offers)
         if is_more:
             yield from self._quotas.faults(after, self._vendors, self._at)
 
@@ -200,6 +211,25 @@ class Judge:
                 was, now = granted.get(vendor), after.texts.get(vendor)
                 if was != now:
                     yield Rule.CHANGED, f"its grant of {vendor} was {was!r} when it was bound, and is {now!r}"
+
+    def _take_claim(self, item: Mapping[str, Any], *, is_gone: bool) -> Iterator[Finding]:
+        uid = item["metadata"]["uid"]
+        before, after = self._claims.pop(uid, None), self._slices.read_claim(item)
+        holds = {} if is_gone else after.holdings
+        risen = self._devices.put(after.name, before.holdings if before else {}, holds)
+        if is_gone:
+            return
+        self._claims[uid] = after
+        for problem in after.problems:
+            if before is None or problem not in before.problems:
+                yield self._finding(after.name, (Rule.READABLE, problem))
+        for node, uuid in risen:
+            offers = self._offers(node, uuid)
+            if offers and all(device.healthy for device in offers):
+                text = f"holds {uuid} of Node {node}, which Pods can get by resources"
+                yield self._finding(after.name, (Rule.SIDES, text))
+            for fault in self._devices.faults(node, uuid, offers or self._slices.offers(node, uuid)):
+                yield self._finding(after.name, fault)
 
     def _take_container(self, seen: Mapping[str, Any]) -> Iterator[Finding]:
         pod = self.pods.get(seen["uid"])
@@ -268,15 +298,20 @@ class Judge:
         for pod in self.pods.values():
             if pod.node in by_node and not pod.has_ended:
                 by_node[pod.node].append(pod)
+        known: dict[str, bool] = {}
+        """Whether Pods of a form fit: a crowd has many Pods, and few forms."""
         for uid in sorted(self._waiting):
             pod = self.pods[uid]
             if not is_plain(pod, self._vendors) or self._quotas.limits(pod.namespace):
                 continue
-            for name, window in sorted(self._nodes.items()):
-                if fits(pod, window.present, self._vendors, self._amount, by_node[name]):
-                    text = "it waits although it fits"
-                    yield Debt(Rule.LOST, str(pod), text, since, self._version, LOST_SECONDS)
-                    break
+            form = form_of(pod, self._vendors)
+            if form not in known:
+                known[form] = any(
+                    fits(pod, window.present, self._vendors, self._amount, by_node[name])
+                    for name, window in self._nodes.items()
+                )
+            if known[form]:
+                yield Debt(Rule.LOST, str(pod), "it waits although it fits", since, self._version, LOST_SECONDS)
 
     def _amount(self, node: str, uuid: str) -> Amounts:
         holders = self._devices.holders.get((node, uuid), {})

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hamicommon.dra.names import DRA, node_kind
 from hamicommon.errors import HamiError
 from hamicommon.model import ContainerShares, Device, NodeLock, PodShares, Request
 from hamicommon.pod.amounts import NOTHING, Amounts, base_uuid
@@ -76,6 +77,11 @@ class Pod:
         return any(self.requests)
 
     @property
+    def names_claim(self) -> bool:
+        """Whether a claim was made for its resources, so that only a Node with tokens prepares it, now or later."""
+        return bool((self.item.get("status") or {}).get("extendedResourceClaimStatus"))
+
+    @property
     def waits_for_us(self) -> bool:
         """Whether it asks for a device, is not bound, and our scheduler is to bind it."""
         is_ours = (self.item.get("spec") or {}).get("schedulerName") == SCHEDULER
@@ -83,6 +89,11 @@ class Pod:
 
     def __str__(self) -> str:
         return f"Pod {self.namespace}/{self.name}"
+
+    @property
+    def places(self) -> Mapping[tuple[str, str], Holding]:
+        """Its holdings, by Node and UUID."""
+        return {(self.node, uuid): each for uuid, each in self.holdings.items()}
 
     def granted(self, container: str) -> ContainerShares:
         """Return the shares of a container, of all vendors."""
@@ -109,6 +120,8 @@ class Node:
     """Whether it is ready and takes Pods without tolerations."""
     allocatable: Mapping[str, int]
     """Extended resources and `pods`."""
+    tokens: int
+    """How many replicas it gives by tokens; 0 for a Node with a device plugin."""
 
 
 def read_pod(item: Mapping[str, Any], vendors: Sequence[Vendor]) -> Pod:
@@ -223,4 +236,5 @@ def read_node(item: Mapping[str, Any], vendors: Sequence[Vendor]) -> Node:
             for name, amount in (status.get("allocatable") or {}).items()
             if ("/" in name or name == "pods") and str(amount).isdigit()
         },
+        tokens=sum(device.count for device in devices.values() if device.healthy) if node_kind(item) == DRA else 0,
     )

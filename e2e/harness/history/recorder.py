@@ -9,7 +9,7 @@ watch has come as far, which `settle` finds out by a list of each kind.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,12 +17,14 @@ from typing import Any
 
 from hamicommon.model import Object
 from harness.history.events import (
+    CLAIM,
     CONTAINER,
+    CORE_KINDS,
     DEVICE_CONFIG,
-    KINDS,
     NODE,
     POD,
     QUOTA,
+    SLICE,
     Change,
     Event,
     encode_event,
@@ -33,7 +35,13 @@ from harness.history.judge import Judge
 from minicluster.client import ApiError, Client
 from testbed.waiting import NotInTimeError
 
-PATHS = {POD: "/api/v1/pods", NODE: "/api/v1/nodes", QUOTA: "/api/v1/resourcequotas"}
+PATHS = {
+    POD: "/api/v1/pods",
+    NODE: "/api/v1/nodes",
+    QUOTA: "/api/v1/resourcequotas",
+    SLICE: "/apis/resource.k8s.io/v1/resourceslices",
+    CLAIM: "/apis/resource.k8s.io/v1/resourceclaims",
+}
 RETRY_SECONDS = 0.1
 SETTLE_SECONDS = 30.0
 GONE = 410
@@ -68,7 +76,7 @@ class Recorder:
     which takes the present state for the whole history.
     """
 
-    def __init__(self, api: Client, config: ReadConfig, look: Look) -> None:
+    def __init__(self, api: Client, config: ReadConfig, look: Look, kinds: Collection[str] = CORE_KINDS) -> None:
         self.judge = Judge()
         self.findings: list[Finding] = []
         """What was found since the last `turn_over`."""
@@ -78,7 +86,7 @@ class Recorder:
         self._read_config = config
         self._config = ""
         self._look = look
-        self._streams = {kind: Stream(kind) for kind in KINDS}
+        self._streams = {kind: Stream(kind) for kind in kinds}
         self._buffer: list[Event] = []
         self._looks: set[asyncio.Task[None]] = set()
         self._looked_at: set[tuple[str, str]] = set()
@@ -121,7 +129,7 @@ class Recorder:
             self._judge_until(self._judged)
             return
         await self._configure()
-        lists = {kind: await self._api.list(path) for kind, path in PATHS.items()}
+        lists = {kind: await self._api.list(PATHS[kind]) for kind in self._streams}
         versions = {kind: int(version) for kind, (_, version) in lists.items()}
         for kind, (objects, _) in lists.items():
             await self._until(kind, objects, versions[kind])
@@ -204,9 +212,8 @@ class Recorder:
         """Judge the present state as the start of the history."""
         self._judged_at = max(self._judged_at, time.time())
         await self._configure()
-        for kind, path in PATHS.items():
-            objects, version = await self._api.list(path)
-            stream = self._streams[kind]
+        for kind, stream in self._streams.items():
+            objects, version = await self._api.list(PATHS[kind])
             stream.version = int(version)
             stream.objects = {_key(found): _trimmed(found) for found in objects}
             self._judged = max(self._judged, stream.version)

@@ -45,6 +45,16 @@ def is_plain(pod: Pod, vendors: Sequence[Vendor]) -> bool:
     )
 
 
+def form_of(pod: Pod, vendors: Sequence[Vendor]) -> str:
+    """Return what `fits` looks at of *pod*: Pods of the same form fit on the same Nodes."""
+    chosen = (
+        pod.annotations.get(key)
+        for vendor in vendors
+        for key in (vendor.use_uuid_key, vendor.nouse_uuid_key, vendor.use_type_key, vendor.nouse_type_key)
+    )
+    return repr((pod.requests, *chosen, bool(pod.item["spec"].get("initContainers")), pod.names_claim))
+
+
 def fits(pod: Pod, node: Node, vendors: Sequence[Vendor], held: AmountsOf, pods: Sequence[Pod]) -> bool:
     """Return whether the plain *pod* surely fits on *node* beside its *pods* and the shares *held* of its devices."""
     if not node.is_open or len(pods) >= node.allocatable.get("pods", 0):
@@ -53,7 +63,9 @@ def fits(pod: Pod, node: Node, vendors: Sequence[Vendor], held: AmountsOf, pods:
     requests = [each[vendor.key] for each in pod.requests if each]
     resource = vendor.resource_names[0]
     counted = sum(_counted(each, vendor) for each in pods)
-    if counted + sum(request.count for request in requests) > node.allocatable.get(resource, 0):
+    if counted + sum(request.count for request in requests) > (node.tokens or node.allocatable.get(resource, 0)):
+        return False
+    if pod.item["spec"].get("initContainers") if node.tokens else pod.names_claim:
         return False
     devices = [
         device
