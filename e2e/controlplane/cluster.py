@@ -82,6 +82,7 @@ class ControlPlane:
         """Every request to the API server, one JSON object a line."""
         self._api = Administrator(self.kubeconfig)
         self._outlives_us = outlives_us
+        self._features = parts.DEFAULTS
         self._nodes: dict[str, Node] = {}
         self._images = list(images)
         self._record: Record
@@ -215,6 +216,16 @@ class ControlPlane:
         for machine in self._machines():
             machine.serve_again()
 
+    def use(self, features: parts.Features) -> None:
+        """Restart API server, controllers and scheduler with *features* until `up`, and wait until Pods can be made."""
+        self._features, control, pki = features, self.control, Authority(self.folder / "pki")
+        for part in ("kube-scheduler", "kube-controller-manager", "kube-apiserver"):
+            control.kill_service(part)
+        control.serve(self._control_services(control, pki))
+        self._until(self._is_api_ready, "the API server is ready", control)
+        control.serve(self._all_control_services(control, pki))
+        self._until(self._api.takes_pods, "Pods can be made", control)
+
     def load_image(self, archive: Path) -> None:
         """Import an OCI archive into every node that lacks it, and into nodes that are added later."""
         if archive not in self._images:
@@ -282,7 +293,7 @@ class ControlPlane:
             list(pool.map(self._start_runtime, nodes))
             self._until(self._is_api_ready, "the API server is ready", control)
             step("controllers, kubelets")
-            control.serve([*self._control_services(control, pki), *parts.controllers(self._binaries, control, pki)])
+            control.serve(self._all_control_services(control, pki))
             for node in nodes:
                 self._start_kubelet(node)
         for node in nodes:
@@ -300,9 +311,13 @@ class ControlPlane:
     def _control_services(self, control: Machine, pki: Authority) -> list[Service]:
         return [
             parts.etcd(self._binaries, control),
-            parts.apiserver(self._binaries, control, pki, self.audit_log),
+            parts.apiserver(self._binaries, control, pki, self.audit_log, self._features),
             parts.relay(),
         ]
+
+    def _all_control_services(self, control: Machine, pki: Authority) -> list[Service]:
+        controllers = parts.controllers(self._binaries, control, pki, self._features)
+        return [*self._control_services(control, pki), *controllers]
 
     def _boot(self, node: Node) -> None:
         """Start a node of a running cluster, and wait until it is Ready with a new heartbeat."""

@@ -12,6 +12,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
@@ -42,6 +43,25 @@ NODE_FOLDERS = (
 _ETCD = "http://127.0.0.1:2379"
 _AUDIT_FILE_MIB = 2048
 """Large, so that the audit log stays one file, which a reader follows."""
+
+
+@dataclass(frozen=True)
+class Features:
+    """What API server, controllers and scheduler do beyond the defaults of their version."""
+
+    gates: tuple[str, ...] = ()
+    """Feature gates that are on."""
+    apis: tuple[str, ...] = ()
+    """API versions that are served: `scheduling.k8s.io/v1beta1`."""
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The arguments that every part takes."""
+        gates = ",".join(f"{gate}=true" for gate in self.gates)
+        return (f"--feature-gates={gates}",) if gates else ()
+
+
+DEFAULTS = Features()
 
 
 def scheduler_image(kubernetes: str) -> str:
@@ -76,7 +96,9 @@ def etcd(binaries: Path, machine: Machine) -> Service:
     )
 
 
-def apiserver(binaries: Path, machine: Machine, pki: Authority, audit_log: Path) -> Service:
+def apiserver(
+    binaries: Path, machine: Machine, pki: Authority, audit_log: Path, features: Features = DEFAULTS
+) -> Service:
     """Return the API server. It connects to endpoints of Services, because its machine has no kube-proxy."""
     policy = machine.folder / "audit-policy.yaml"
     _write(
@@ -110,22 +132,26 @@ def apiserver(binaries: Path, machine: Machine, pki: Authority, audit_log: Path)
             f"--audit-log-maxsize={_AUDIT_FILE_MIB}",
             # High limits, so that many clients of a test do not have to wait.
             *("--max-requests-inflight=2000", "--max-mutating-requests-inflight=1000"),
+            *features.flags,
+            *(f"--runtime-config={api}=true" for api in features.apis),
         ),
     )
 
 
-def controllers(binaries: Path, machine: Machine, pki: Authority) -> tuple[Service, Service]:
+def controllers(
+    binaries: Path, machine: Machine, pki: Authority, features: Features = DEFAULTS
+) -> tuple[Service, Service]:
     """Return controller-manager and scheduler, without election, as each has one replica, and without throttling."""
     for part in ("controller-manager", "scheduler"):
         pki.kubeconfig(part, INSIDE, machine.folder / f"{part}.kubeconfig")
     manager = machine.folder / "controller-manager.kubeconfig"
     scheduler = machine.folder / "scheduler.kubeconfig"
-    quick = ("--leader-elect=false", "--kube-api-qps=500", "--kube-api-burst=1000")
+    common = ("--leader-elect=false", "--kube-api-qps=500", "--kube-api-burst=1000", *features.flags)
     return (
         Service(
             "kube-controller-manager",
             (
-                *(str(binaries / "kube-controller-manager"), f"--kubeconfig={manager}", *quick),
+                *(str(binaries / "kube-controller-manager"), f"--kubeconfig={manager}", *common),
                 *(f"--authentication-kubeconfig={manager}", f"--authorization-kubeconfig={manager}"),
                 *(f"--root-ca-file={pki.certificate(AUTHORITY)}", "--use-service-account-credentials"),
                 f"--service-account-private-key-file={pki.key('service-accounts')}",
@@ -137,7 +163,7 @@ def controllers(binaries: Path, machine: Machine, pki: Authority) -> tuple[Servi
         Service(
             "kube-scheduler",
             (
-                *(str(binaries / "kube-scheduler"), f"--kubeconfig={scheduler}", *quick),
+                *(str(binaries / "kube-scheduler"), f"--kubeconfig={scheduler}", *common),
                 *(f"--authentication-kubeconfig={scheduler}", f"--authorization-kubeconfig={scheduler}"),
             ),
         ),

@@ -39,6 +39,7 @@ API = "/apis/kueue.x-k8s.io/v1beta2"
 QUEUE = "kueue.x-k8s.io/queue-name"
 PRIORITY = "kueue.x-k8s.io/priority-class"
 GATE = "kueue.x-k8s.io/admission"
+GROUP = "kueue.x-k8s.io/pod-group-name"
 WAIT_SECONDS = 60
 
 
@@ -78,6 +79,35 @@ def a_job(name: str, queue: str = "team-a", pods: int = 1, least: int | None = N
         named = {f"nvidia.com/{key.replace('_', '-')}": amount for key, amount in limits.items()}
         job["spec"]["template"]["spec"]["containers"][0]["resources"] = {"limits": named}
     return job
+
+
+def a_group(name: str, pods: int, **limits: int) -> list[Object]:
+    """Return a Pod group of the example with another name, number of Pods and limits, in the queue `gangs`."""
+    found = []
+    for number in range(pods):
+        [pod, _] = manifests("pod-group.yaml")
+        pod["metadata"] |= {
+            "name": f"{name}-{number}",
+            "labels": {QUEUE: "gangs", GROUP: name},
+            "annotations": {"kueue.x-k8s.io/pod-group-total-count": str(pods)},
+        }
+        named = {f"nvidia.com/{key}": amount for key, amount in limits.items()}
+        pod["spec"]["containers"][0]["resources"] = {"limits": named}
+        found.append(pod)
+    return found
+
+
+async def bound(cluster: RealCluster, gang: str) -> int:
+    """Return how many Pods of a Pod group or of a Job have a Node and are not being deleted."""
+    found = await members(cluster, gang)
+    return sum("nodeName" in pod["spec"] for pod in found)
+
+
+async def members(cluster: RealCluster, gang: str) -> list[Object]:
+    """Return the Pods of a Pod group or of a Job that have not ended."""
+    path = f"/api/v1/namespaces/{cluster.namespace}/pods"
+    found, _ = await cluster.api.list(path, labelSelector=f"{GROUP}={gang}")
+    return [*(pod for pod in found if not pod["metadata"].get("deletionTimestamp")), *await pods_of(cluster, gang)]
 
 
 @asynccontextmanager

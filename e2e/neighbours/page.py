@@ -20,6 +20,7 @@ COMMAND = "tox -e neighbours"
 _NOTHING = "–"
 NOT_RUN = (
     ("Cluster Autoscaler", "expected", "Nodes for shares: it simulates without extenders"),
+    ("coscheduling of scheduler-plugins", "expected", _NOTHING),
     ("Volcano, Koordinator, KAI Scheduler", "unknown", _NOTHING),
     ("HAMi-WebUI", "unknown", _NOTHING),
 )

@@ -181,6 +181,20 @@ async def test_admitted_job_that_fits_no_device_is_explained(cluster: RealCluste
 
 
 @pytest.mark.limit
+async def test_half_a_job_holds_its_devices_without_a_timeout(cluster: RealCluster) -> None:
+    """Without `waitForPodsReady`, a Job of which four of five Pods fit holds their devices for ever."""
+    await kueue.apply(cluster, kueue.a_job("split", pods=5, gpu=1))
+    await kueue.admitted(cluster, "split")
+
+    async def is_half() -> bool:
+        return await kueue.bound(cluster, "split") == 4
+
+    await eventually(is_half, "four Pods have a Node", kueue.WAIT_SECONDS)
+    await asyncio.sleep(20.0)
+    assert await kueue.bound(cluster, "split") == 4
+
+
+@pytest.mark.limit
 async def test_job_without_memory_costs_a_device_alone(cluster: RealCluster) -> None:
     """A Job without `gpumem` gets whole devices, and its queue counts the devices and no memory."""
     await kueue.apply(cluster, kueue.a_job("whole", gpu=1))

@@ -159,6 +159,14 @@ def test_pod_that_fits_as_far_as_is_judged_says_what_is_not() -> None:
     assert "now, on node n1, unless kube-scheduler objects (pod anti-affinity)" == row["IT WOULD FIT"]
 
 
+def test_member_of_a_gang_waits_for_the_one_that_does_not_fit() -> None:
+    """The cause has the words on the gang, and the Pod's own Node is no help."""
+    gang = "gang ranks (PodGroup): 3 Pods, 0 have a node, 3 wait; m2 fits nowhere beside the others: 0 of 1 nodes"
+    row = row_of({"verdict": "gang", "summary": "it waits for m2", "node": None, "changes": [], "gang": gang})
+
+    assert (f"it waits for m2; {gang}", "-") == (row["CAUSE"], row["IT WOULD FIT"])
+
+
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2/namespaces/ns/workloads"
 HELD = {"verdict": "gated", "summary": "ns/p has scheduling gates: kueue.x-k8s.io/admission", "node": None}
 

@@ -21,6 +21,7 @@ import orjson
 
 from hami_scheduler import __version__
 from hami_scheduler.config import EXPLAIN_ADDRESS, NAME, policy_problems
+from hami_scheduler.explain.gangs import explain_member, members_of
 from hami_scheduler.explain.offline import (
     DEVICE_CONFIG_KEY,
     DEVICE_POLICY_KEY,
@@ -32,7 +33,7 @@ from hami_scheduler.explain.offline import (
 )
 from hami_scheduler.explain.planning import simulate
 from hami_scheduler.explain.remedies import Question, as_new
-from hami_scheduler.explain.report import explain, finish, shape
+from hami_scheduler.explain.report import finish, shape
 from hami_scheduler.rules.vendors import vendor_rules
 from hami_scheduler.serve.kube.api import objects
 from hami_scheduler.values.policies import Policies
@@ -44,6 +45,7 @@ from hamicommon.cli.terminal import escaped
 from hamicommon.config.device_config import ConfigError, load_device_config
 from hamicommon.errors import HamiError
 from hamicommon.model import Object
+from hamicommon.pod.gang import gang_of
 from hamicommon.pod.shape import COUNT, COUNT_LIMIT
 from hamicommon.runtime.api.kube import Kube
 from hamicommon.wire.errors import DecodeError
@@ -82,7 +84,9 @@ def _explain(options: argparse.Namespace) -> int:
             question = Question(pod, vendors, policies)
         except DecodeError as error:
             raise CommandError(f"Pod {options.namespace}/{name}, hami.io/device-scoring-weights: {error}") from error
-        report = shape(finish(explain(question, saved.cluster(vendors).view, saved.kube_view())))
+        members = members_of(gang_of(pod), saved.pods)
+        steps = explain_member(question, members, saved.cluster(vendors).view, saved.kube_view())
+        report = shape(finish(steps))
     else:
         report = _ask(options.server, f"/explain/{quote(options.namespace)}/{quote(name)}")
     _show([report], options)

@@ -239,3 +239,16 @@ async def test_lists_of_candidates_do_not_fill_the_memory(monkeypatch: pytest.Mo
     assert [None, None, ["n1", "n2"], ["n2"]] == [pods.candidates(f"p{number}") for number in range(4)]
     pods.refused(replace(a_request(a_pod("p4", a_container(gpu=1))), uid="p4"), ["n2"], cluster.view)
     assert pods.candidates("p3") is pods.candidates("p4")
+
+
+async def test_pods_that_may_not_be_woken_stand_in_nobodys_way() -> None:
+    """Such as the members of a gang that ask for the same as others."""
+    cluster, api = a_full_cluster(), Woken()
+    pods = wakeups.Wakeups()
+    for uid in (*(f"member{number}" for number in range(20)), "alone"):
+        pods.refused(replace(a_request(a_pod(uid, a_container(gpu=1))), uid=uid), ["n1"], cluster.view)
+    cluster.unreserve("resident")
+
+    for _ in range(3):
+        await pods.wake_one(cluster.view, Memo(), api, lambda uid: uid == "alone")
+    assert ["alone"] == api.names

@@ -37,6 +37,8 @@ class Remedy:
     """What kube-scheduler last wrote on the Pod; empty if it has not."""
     not_judged: tuple[str, ...] = ()
     """What only kube-scheduler judges of the Pod."""
+    gang: str = ""
+    """How many Pods its gang has and which of them does not fit; empty if it is in none."""
 
 
 def waiting(pods: Iterable[Object], refusals: Iterable[Object], now: datetime) -> tuple[Waiting, ...]:
@@ -51,6 +53,7 @@ def remedies(report: Mapping[str, Any]) -> Remedy:
     changes = report.get("changes") or ()
     return Remedy(
         cause="" if report.get("node") else str(report.get("queue") or report.get("summary") or ""),
+        gang=str(report.get("gang") or ""),
         changes=tuple(f"{change.get('what')} (node {change.get('node')})" for change in changes),
         node=str(report.get("node") or ""),
         verdict=str(report.get("verdict") or ""),

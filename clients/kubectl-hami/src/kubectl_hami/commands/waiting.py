@@ -139,12 +139,17 @@ def waiting_table(seen: Sequence[Waits], *, is_wide: bool = False, most: int | N
                 one.pod,
                 seconds((state.taken_at - one.since).total_seconds()),
                 *((one.asks,) if is_wide else ()),
-                (remedy and (remedy.cause or remedy.kube_scheduler)) or one.cause or "the scheduler has not said",
+                _cause(one, remedy),
                 _help(remedy),
             )
         )
     heads = [*(("CLUSTER",) if has_clusters else ()), "NAMESPACE", "POD", ">AGE", *(("ASKS",) if is_wide else ())]
     return table([*heads, "~CAUSE", "~IT WOULD FIT"], rows)
+
+
+def _cause(one: Waiting, remedy: Remedy | None) -> str:
+    cause = (remedy and (remedy.cause or remedy.kube_scheduler)) or one.cause or "the scheduler has not said"
+    return f"{cause}; {remedy.gang}" if remedy and remedy.gang else cause
 
 
 def _help(remedy: Remedy | None) -> str:

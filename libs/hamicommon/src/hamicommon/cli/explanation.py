@@ -19,7 +19,7 @@ _CELL_COLUMNS = 44
 _LEAST_COLUMNS = 24
 """Least width of the last column."""
 _BOLD, _DIM, _GREEN, _RED, _PLAIN = "\033[1m", "\033[2m", "\033[32m", "\033[31m", "\033[0m"
-_VERDICTS = {"bound": _GREEN, "reserved": _GREEN, "fits": _GREEN, "refused": _RED}
+_VERDICTS = {"bound": _GREEN, "reserved": _GREEN, "fits": _GREEN, "refused": _RED, "gang": _RED}
 _WELL = frozenset(("bound", "reserved", "fits", "nothing-asked", "ended"))
 """The verdicts about a Pod that has or would get a Node, or needs none of this scheduler."""
 _OFFERED = ("devices", "memoryMib", "corePercent")
@@ -135,8 +135,8 @@ def _places(places: Sequence[Shape], *, is_whole: bool) -> Rows:
 
 
 def _others(report: Shape) -> list[str]:
-    """Return the words of a queue and of kube-scheduler, and what only kube-scheduler judges, as far as given."""
-    found = [str(report["queue"])] if report.get("queue") else []
+    """Return the words on its gang, of a queue and of kube-scheduler, and what only that judges, as far as given."""
+    found = [str(report[key]) for key in ("gang", "queue") if report.get(key)]
     if report.get("kubeScheduler"):
         found.append(f"kube-scheduler says: {report['kubeScheduler']}")
     if report.get("notJudged"):

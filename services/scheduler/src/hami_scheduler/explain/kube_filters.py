@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from hamicommon.pod.amounts import most_over_time
 from hamicommon.pod.containers import containers_of, has_ended, statuses_of
+from hamicommon.pod.gang import gang_of
 from hamicommon.wire.quantity import QuantityError, parse_quantity
 
 JUDGED = (
@@ -30,7 +31,6 @@ JUDGED = (
 """What is judged of kube-scheduler's part, beside the devices and their quotas."""
 DEFAULT_SCHEDULER = "default-scheduler"
 """The schedulerName that the API server gives a Pod without one."""
-_GANG_LABELS = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io")
 _NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 """The taint that the node controller gives to a Node that is not ready, some seconds later."""
 _UNSCHEDULABLE = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
@@ -221,7 +221,7 @@ def gates(pod: Mapping[str, Any]) -> tuple[str, ...]:
 
 def not_judged(pod: Mapping[str, Any], judged: Set[str]) -> tuple[str, ...]:
     """Return what kube-scheduler judges of *pod* and nobody here; *judged* are the resources that devices have."""
-    spec, labels = pod.get("spec") or {}, (pod.get("metadata") or {}).get("labels") or {}
+    spec, gang = pod.get("spec") or {}, gang_of(pod)
     affinity = spec.get("affinity") or {}
     ports = [port for container, _ in containers_of(pod) for port in container.get("ports") or ()]
     has_ports = any(port.get("hostPort") for port in ports) or bool(spec.get("hostNetwork") and ports)
@@ -235,7 +235,7 @@ def not_judged(pod: Mapping[str, Any], judged: Set[str]) -> tuple[str, ...]:
         "volumes": any(not _BOUND_VOLUMES.isdisjoint(volume) for volume in volumes),
         "resource claims": bool(spec.get("resourceClaims")),
         "host ports": has_ports,
-        "gang scheduling": bool(spec.get("schedulingGroup") or not labels.keys().isdisjoint(_GANG_LABELS)),
+        "gang scheduling": gang is not None and gang.is_placed_together,
     }
     amounts = (container.get("resources") or {} for container, _ in containers_of(pod))
     named = chain.from_iterable((*(one.get("requests") or ()), *(one.get("limits") or ())) for one in amounts)

@@ -61,7 +61,7 @@ def simulate(
     if sum(one.nodes for one in added) > NODES_LIMIT:
         raise AdditionError(f"the number of Nodes to add must be at most {NODES_LIMIT}")
     if sum(counts) > 1 or added:
-        view, kube = (yield from _copied(view)), kube.copy()
+        view, kube = (yield from copied(view)), kube.copy()
     devices_of = (devices for one in added for devices in [one.devices] * one.nodes)
     # No Node of a cluster has a name with a slash.
     inventories = [_inventory(f"added/{number}", devices) for number, devices in enumerate(devices_of, 1)]
@@ -132,7 +132,7 @@ def _uid(question: Question, number: int) -> str:
     return f"{question.request.uid}-{number}"
 
 
-def _copied(view: ClusterView) -> Generator[None, None, ClusterView]:
+def copied(view: ClusterView) -> Generator[None, None, ClusterView]:
     """Return a copy of *view* that may be changed."""
     ledger = Ledger()
     inventories = (*(entry.inventory for entry in view.ledger.nodes()), *view.ledger.silent.values())

@@ -122,8 +122,9 @@ class Report:
     """`namespace/name`."""
     verdict: str
     """
-    `bound`, `reserved`, `fits`, `refused` or `nothing-asked`; `gated`, `other-scheduler` or `ended` if kube-scheduler
-    will not ask about the Pod; `unfinished` if more Pods fit than are simulated.
+    `bound`, `reserved`, `fits`, `refused` or `nothing-asked`; `gang` if it fits and another Pod of its gang does not;
+    `gated`, `other-scheduler` or `ended` if kube-scheduler will not ask about the Pod; `unfinished` if more Pods fit
+    than are simulated.
     """
     summary: str
     node: str | None
@@ -152,6 +153,8 @@ class Report:
     """The Nodes of those that fit, most Pods first."""
     added: tuple[str, ...] = ()
     """The Nodes that were imagined, in words."""
+    gang: str = ""
+    """How many Pods its gang has and which of them does not fit, in words; empty if it is in none."""
 
 
 Steps = Generator[None, None, Report]

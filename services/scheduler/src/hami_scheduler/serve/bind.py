@@ -68,6 +68,7 @@ async def _prepare(context: Context, uid: str, namespace: str, name: str, node: 
     seconds = int(context.clock.now().timestamp())
     plan = plan_bind(grant, context.cluster.vendors, seconds, context.settings.wire_version)
     context.cluster.begin_bind(grant.uid, plan.annotations)
+    context.gangs.bound(grant.uid, context.cluster, context.clock.steady())
     return plan, grant
 
 

@@ -16,6 +16,7 @@ from hami_scheduler.bind.locking import NodeLocks, need_not_lead
 from hami_scheduler.bind.plan import BindPlan
 from hami_scheduler.errors import NotReadyError
 from hami_scheduler.search.cache import Memo
+from hami_scheduler.serve.gangs import Gangs
 from hami_scheduler.serve.waits import Waits
 from hami_scheduler.serve.wakeups import WakeApi, Wakeups
 from hami_scheduler.state.cluster import Cluster
@@ -119,6 +120,7 @@ class Context:
     memo: Memo = field(default_factory=Memo)
     wakeups: Wakeups = field(default_factory=Wakeups)
     waits: Waits = field(default_factory=Waits)
+    gangs: Gangs = field(default_factory=Gangs)
     events: EventBook = field(default_factory=EventBook)
     sampled_filters: int = 0
     """Filters with exactly as many candidates as kube-scheduler samples."""
@@ -173,7 +175,11 @@ class Context:
 
     async def wake_one(self) -> str | None:
         """Wake one refused Pod that fits now, and return its name, None if there is none."""
-        return await self.wakeups.wake_one(self.cluster.view, self.memo, self.api)
+
+        def may_wake(uid: str) -> bool:
+            return self.gangs.may_wake(uid, self.cluster, self.clock.steady())
+
+        return await self.wakeups.wake_one(self.cluster.view, self.memo, self.api, may_wake)
 
 
 def pod_name(pod: Object) -> str:

@@ -9,18 +9,22 @@ times as long as reading them took. Neighbours: `report` has the steps, `http` c
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 from hami_scheduler.errors import ApiRefusedError, ApiUnknownError
+from hami_scheduler.explain.gangs import MEMBERS_LIMIT, explain_member, members_of
 from hami_scheduler.explain.kube_filters import KubeNode, KubeNodes, KubeView
 from hami_scheduler.explain.planning import simulate
 from hami_scheduler.explain.remedies import Question, as_new
-from hami_scheduler.explain.report import Report, explain, listed
+from hami_scheduler.explain.report import Report, listed
 from hami_scheduler.state.cluster import Cluster
 from hami_scheduler.state.view import ClusterView
 from hami_scheduler.values.policies import Policies
 from hamicommon.model import Object
+from hamicommon.pod.gang import Gang, gang_of
 
 _KEPT_SHARE = 10
 """What kube-scheduler judges by is read again after this many times the seconds that reading it took."""
@@ -51,6 +55,8 @@ class Explainer:
     """Held while a report is computed: many questions must not take more of the scheduler's time than one."""
     _kube: KubeView | None = None
     """What kube-scheduler judges by, while it is fresh."""
+    _gangs: dict[Gang, Sequence[Object]] = field(default_factory=dict)
+    """The Pods of each gang, while they are fresh."""
 
     async def explain(self, namespace: str, name: str) -> Report | None:
         """
@@ -67,8 +73,11 @@ class Explainer:
             cluster = self.cluster()
             question = Question(pod, cluster.vendors, self.policies, self.left_out())
             kube = await self._kube_view(question)
+            gang = gang_of(pod)
+            members = await self._members(gang) if gang else ()
             notes, was_asked = self._notes(question, cluster.view), self.candidates(question.request.uid) is not None
-            return await _paused(explain(question, cluster.view, kube, notes=notes, was_asked=was_asked))
+            steps = explain_member(question, members, cluster.view, kube, notes=notes, was_asked=was_asked)
+            return await _paused(steps)
 
     async def simulate(
         self, pods: Sequence[Object], counts: Sequence[int] = (), additions: Sequence[str] = ()
@@ -116,6 +125,20 @@ class Explainer:
             for pod in page:
                 nodes.add_pod(pod)
         return nodes.nodes
+
+    async def _members(self, gang: Gang) -> Sequence[Object]:
+        """Return the Pods of *gang* that have not ended, as far as they can be read."""
+        if gang in self._gangs:
+            return self._gangs[gang]
+        began, found = time.monotonic(), []
+        with suppress(ApiRefusedError, ApiUnknownError, TimeoutError):
+            async with asyncio.timeout(_READ_SECONDS):
+                async for page in self.read_all(f"namespaces/{quote(gang.namespace, safe='')}/pods"):
+                    found += members_of(gang, page)
+        self._gangs[gang] = found[:MEMBERS_LIMIT]
+        kept_seconds = _KEPT_SHARE * (time.monotonic() - began)
+        asyncio.get_running_loop().call_later(kept_seconds, self._gangs.pop, gang)
+        return self._gangs[gang]
 
     def _forget_kube_view(self) -> None:
         self._kube = None

@@ -21,6 +21,7 @@ from hami_scheduler.state.view import ClusterView
 from hami_scheduler.values.inventory import read_inventory
 from hami_scheduler.values.request import PodRequest, read_request
 from hamicommon.model import Object
+from hamicommon.pod.gang import GangKind, gang_of
 from hamicommon.wire.errors import DecodeError
 
 _LEAST_NODES = 100
@@ -71,22 +72,21 @@ def _choose(context: Context, pod: Object, request: PodRequest, candidates: Sequ
         context.waits.ended(request.uid)
         return FilterAnswer(error=f"Pod {request.namespace}/{request.name} with uid {request.uid} is deleted")
     cluster.expire(now)
+    gang = gang_of(pod)
+    group = gang if gang is not None and gang.kind is GangKind.POD_GROUP else None
+    if group is not None and (failed := context.gangs.refusal(group, request.uid, candidates, cluster, now)):
+        _remember_refusal(context, pod, request, candidates, is_alone=False)
+        return FilterAnswer(failed_nodes=failed)
     cluster.give_up(request.uid)
     context.sampled_filters += len(candidates) == _sample_size(cluster.node_count) < cluster.node_count
-    view, names_all = cluster.view, context.settings.names_all
-    result = _choose_uncontended(context, request, candidates, view)
+    # Of a gang each member must count what those before it get, so nothing is left to kube-scheduler.
+    names_all = context.settings.names_all and not (gang is not None and gang.is_placed_together)
+    result = _choose_uncontended(context, request, candidates, names_all=names_all)
     if result.node is None or result.placement is None:
-        _report_refusal(
-            context,
-            pod,
-            result.refusal.kind,
-            lambda: wording.refusal(request, result.refusal.misfits, view.ledger, view.allowances(request)),
-        )
-        context.wakeups.refused(request, candidates, view)
-        created = str((pod.get("metadata") or {}).get("creationTimestamp") or "")
-        context.waits.refused(request.uid, created, context.clock.now())
-        context.count_refusal(result.refusal.leading_cause)
-        return FilterAnswer(failed_nodes=result.refusal.failed_nodes)
+        # About a Pod with a nominated Node kube-scheduler asks twice: with that Node alone, and then with all.
+        if group is not None and list(candidates) != [_nominated(pod)]:
+            context.gangs.refused(group, request, result.refusal.failed_nodes, cluster, now)
+        return _refuse(context, pod, request, candidates, result)
     context.events.forget(request.uid)
     context.wakeups.forget(request.uid)
     context.waits.ended(request.uid)
@@ -94,18 +94,51 @@ def _choose(context: Context, pod: Object, request: PodRequest, candidates: Sequ
         fit = [name for name in candidates if name not in result.refusal.misfits]
         return FilterAnswer(node_names=fit, failed_nodes=result.refusal.failed_nodes)
     unix_nanoseconds = int(context.clock.now().timestamp() * 10**9)
-    grant = grant_of(request, view.inventory(result.node), result.placement, unix_nanoseconds)
+    grant = grant_of(request, cluster.view.inventory(result.node), result.placement, unix_nanoseconds)
     cluster.reserve(grant, now, context.basis(pod, request))
+    if group is not None:
+        context.gangs.chosen(group, request, candidates, cluster, now)
     # kube-scheduler waits for the answer, and for nothing after it.
     asyncio.get_running_loop().call_soon(_after_choice, context, request, result)
     return FilterAnswer(node_names=[result.node])
 
 
+def _nominated(pod: Object) -> str:
+    """Return the Node where a preemption has made room for *pod*, empty if there is none."""
+    return str((pod.get("status") or {}).get("nominatedNodeName") or "")
+
+
+def _refuse(
+    context: Context, pod: Object, request: PodRequest, candidates: Sequence[str], result: FilterResult
+) -> FilterAnswer:
+    """Answer that no candidate takes *pod*, and say why."""
+    view = context.cluster.view
+    _report_refusal(
+        context,
+        pod,
+        result.refusal.kind,
+        lambda: wording.refusal(request, result.refusal.misfits, view.ledger, view.allowances(request)),
+    )
+    _remember_refusal(context, pod, request, candidates)
+    context.count_refusal(result.refusal.leading_cause)
+    return FilterAnswer(failed_nodes=result.refusal.failed_nodes)
+
+
+def _remember_refusal(
+    context: Context, pod: Object, request: PodRequest, candidates: Sequence[str], *, is_alone: bool = True
+) -> None:
+    """Remember that *pod* waits; without *is_alone* because of other Pods, so that it may fit as the cluster is."""
+    context.wakeups.refused(request, candidates, context.cluster.view if is_alone else None)
+    created = str((pod.get("metadata") or {}).get("creationTimestamp") or "")
+    context.waits.refused(request.uid, created, context.clock.now())
+
+
 def _choose_uncontended(
-    context: Context, request: PodRequest, candidates: Sequence[str], view: ClusterView
+    context: Context, request: PodRequest, candidates: Sequence[str], *, names_all: bool
 ) -> FilterResult:
     """Filter *candidates*; a Node whose lock a Pod has just waited for in vain is chosen only if no other fits."""
-    names_all, search = context.settings.names_all, context.memo.search(request, view)
+    view = context.cluster.view
+    search = context.memo.search(request, view)
     contended = set() if names_all else context.locks.contended()
     if contended:
         others = [name for name in candidates if name not in contended]

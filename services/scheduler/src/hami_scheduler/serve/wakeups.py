@@ -7,10 +7,10 @@ again only minutes later. Neighbours: `search.cache` says whether a Pod fits, `s
 """
 
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import structlog
 
@@ -28,8 +28,12 @@ _NEVER = (-1, -1)
 _GROUPS_TRIED = 8
 """In one pass, so that it takes no longer than a few filters."""
 
+_Any = TypeVar("_Any")
 _Key = tuple[int, str, Hashable]
 """The list of candidates, the namespace and the kind."""
+
+MayWake = Callable[[str], bool]
+"""Returns whether it is of use to wake the Pod of a UID now."""
 
 logger = structlog.get_logger()
 
@@ -62,16 +66,16 @@ class Wakeups:
     """By list, namespace and kind; the one tried last at the end."""
     _keys: OrderedDict[str, _Key] = field(default_factory=OrderedDict)
     """The key of each Pod's group by UID, the Pod refused last at the end."""
-    _stale: dict[str, None] = field(default_factory=dict)
+    _stale: OrderedDict[str, None] = field(default_factory=OrderedDict)
     """UIDs of those that were refused on a cluster that has been replaced, so that they may fit."""
 
-    def refused(self, request: PodRequest, candidates: Sequence[str], view: ClusterView) -> None:
-        """Remember that *request* fits none of *candidates* as *view* is now."""
+    def refused(self, request: PodRequest, candidates: Sequence[str], view: ClusterView | None) -> None:
+        """Remember that *request* fits none of *candidates* as *view* is now; None if it may fit as it is."""
         self.forget(request.uid)
         names = self._shared(candidates)
         key = id(names), request.namespace, request.kind
         group = self._groups.setdefault(key, _Group(names))
-        group.version = view.version
+        group.version = view.version if view else _NEVER
         group.pods[request.uid] = request
         self._keys[request.uid] = key
         if len(self._keys) > _PODS_REMEMBERED:
@@ -94,15 +98,19 @@ class Wakeups:
 
     def retry_all(self) -> None:
         """Let every Pod be woken once: the cluster that refused it has been replaced."""
-        self._stale = dict.fromkeys(self._keys)
+        self._stale = OrderedDict.fromkeys(self._keys)
 
-    async def wake_one(self, view: ClusterView, memo: Memo, api: WakeApi) -> str | None:
+    async def wake_one(
+        self, view: ClusterView, memo: Memo, api: WakeApi, may_wake: MayWake = lambda _: True
+    ) -> str | None:
         """
         Wake one Pod that fits *view* now, and return its name, None if there is none.
 
+        *may_wake* says of a UID whether that Pod is of use now; it may be a member of a gang.
+
         A Pod is woken once a refusal: if kube-scheduler has other reasons not to ask, waking it again is useless.
         """
-        request = self._overlooked(view, memo)
+        request = self._overlooked(view, memo, may_wake)
         if request is None:
             return None
         pod = f"{request.namespace}/{request.name}"
@@ -121,20 +129,23 @@ class Wakeups:
             self.forget(request.uid)
         return woken
 
-    def _overlooked(self, view: ClusterView, memo: Memo) -> PodRequest | None:
+    def _overlooked(self, view: ClusterView, memo: Memo, may_wake: MayWake) -> PodRequest | None:
         """
         Return a Pod that fits now and was not asked about since *view* changed, None if there is none.
 
         One at a time: the first Pod that is woken takes its devices, and that change wakes the others.
         """
-        stale = next(iter(self._stale), None)
+        stale = _first(self._stale, may_wake)
         if stale is not None:
             return self._request(stale)
         changed = [key for key, group in self._groups.items() if group.version != view.version]
         for key in changed[:_GROUPS_TRIED]:
             self._groups.move_to_end(key)
             group = self._groups[key]
-            request = next(iter(group.pods.values()))
+            uid = _first(group.pods, may_wake)
+            if uid is None:
+                continue
+            request = group.pods[uid]
             if memo.search(request, view).choose(group.candidates) is not None:
                 return request
             group.version = view.version
@@ -155,3 +166,12 @@ class Wakeups:
             for uid in [uid for uid, key in self._keys.items() if key[0] == oldest]:
                 self.forget(uid)
         return known
+
+
+def _first(pods: OrderedDict[str, _Any], may_wake: MayWake) -> str | None:
+    """Return the first UID that may be woken, None if the first few may not; these then stand behind the others."""
+    for uid in list(islice(pods, _GROUPS_TRIED)):
+        if may_wake(uid):
+            return uid
+        pods.move_to_end(uid)
+    return None

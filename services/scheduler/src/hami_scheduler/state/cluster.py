@@ -393,6 +393,12 @@ class Cluster:
         if self.reservations.drop(uid) is not None:
             self._count(uid, None)
 
+    def unreserve_chosen(self, uid: str) -> None:
+        """Free the reservation of the Pod *uid*, unless its Binding was sent since."""
+        reserved = self.reservations.get(uid)
+        if reserved is not None and reserved.stage is Stage.CHOSEN:
+            self.unreserve(uid)
+
     def give_up(self, uid: str) -> None:
         """Free the reservation of the Pod *uid*, unless a Binding of it may still arrive."""
         reserved = self.reservations.get(uid)

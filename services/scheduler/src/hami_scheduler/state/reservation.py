@@ -96,6 +96,13 @@ class Reservations:
         self._by_uid[reservation.grant.uid] = reservation
         self._look_at(reservation.expires_at)
 
+    def hold(self, uid: str, until: float) -> None:
+        """Let the choice for *uid* expire at *until*, unless its Binding was sent since."""
+        reservation = self._by_uid.get(uid)
+        if reservation is not None and reservation.stage is Stage.CHOSEN:
+            reservation.expires_at = until
+            self._look_at(until)
+
     def begin_bind(self, uid: str) -> Reservation:
         """Keep the reservation of *uid* until `written` or `drop`, and return it."""
         reservation = self._by_uid[uid]

@@ -88,8 +88,8 @@ class KubeApi:
                     yield pod
 
     async def collection(self, kind: str) -> AsyncIterator[list[Object]]:
-        """Yield the `nodes`, or the `pods` that have not ended, whole and in small pages."""
-        query = {"fieldSelector": NOT_ENDED} if kind == "pods" else {}
+        """Yield the `nodes`, or the `pods` that have not ended, whole, in small pages; `namespaces/a/pods` of one."""
+        query = {"fieldSelector": NOT_ENDED} if kind.endswith("pods") else {}
         with _translated():
             async for page, _ in self._kube.pages(f"/api/v1/{kind}", limit=_SMALL_PAGE, **query):
                 yield page

@@ -19,9 +19,10 @@ export function explanation(report) {
     );
 }
 
-/** Return the words of a queue and of kube-scheduler, and what only kube-scheduler judges. */
-function others({ queue, kubeScheduler: words, notJudged = [] }) {
+/** Return the words on its gang, of a queue and of kube-scheduler, and what only that judges. */
+function others({ gang, queue, kubeScheduler: words, notJudged = [] }) {
     return [
+        ...(gang ? [gang] : []),
         ...(queue ? [queue] : []),
         ...(words ? [`kube-scheduler says: ${words}`] : []),
         ...(notJudged.length ? [`not judged here, and the Pod uses it: ${notJudged.join(", ")}`] : []),
