@@ -97,17 +97,16 @@ def a_group(name: str, pods: int, **limits: int) -> list[Object]:
     return found
 
 
-async def bound(cluster: RealCluster, gang: str) -> int:
-    """Return how many Pods of a Pod group or of a Job have a Node and are not being deleted."""
-    found = await members(cluster, gang)
-    return sum("nodeName" in pod["spec"] for pod in found)
-
-
 async def members(cluster: RealCluster, gang: str) -> list[Object]:
     """Return the Pods of a Pod group or of a Job that have not ended."""
     path = f"/api/v1/namespaces/{cluster.namespace}/pods"
     found, _ = await cluster.api.list(path, labelSelector=f"{GROUP}={gang}")
     return [*(pod for pod in found if not pod["metadata"].get("deletionTimestamp")), *await pods_of(cluster, gang)]
+
+
+async def bound(cluster: RealCluster, gang: str) -> int:
+    """Return how many Pods of a Pod group or of a Job have a Node and are not being deleted."""
+    return sum("nodeName" in pod["spec"] for pod in await members(cluster, gang))
 
 
 @asynccontextmanager

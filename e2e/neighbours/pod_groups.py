@@ -2,6 +2,7 @@
 Kubernetes' own gangs on a real cluster: PodGroups, which kube-scheduler of 1.36 or newer places whole behind a gate.
 
 Owns how they are switched on, made and read. Must never change a Pod of the example beyond its number and its limits.
+Neighbour: `kueue` applies manifests.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ from controlplane.parts import DEFAULTS, Features
 from hamicommon.model import Object
 from harness.clusters.real import RealCluster
 from neighbours.charts import example
+from neighbours.kueue import pods_of
 from neighbours.page import Neighbour
 from testbed.waiting import eventually
 
@@ -59,38 +61,18 @@ def a_gang(cluster: RealCluster, name: str, pods: int, least: int | None = None,
     return [group, job]
 
 
-async def apply(cluster: RealCluster, *manifests: Object) -> None:
-    """Apply *manifests* in the cluster's namespace, as kubectl does."""
-    text = yaml.safe_dump_all(manifests)
-    await asyncio.to_thread(
-        cluster.control_plane.kubectl, "apply", f"--namespace={cluster.namespace}", "-f", "-", content=text
-    )
-
-
 async def delete(cluster: RealCluster, *gangs: str) -> None:
-    """Delete the Jobs, Pods and PodGroups *gangs*, and wait until they are gone. A PodGroup stays until its Pods are."""
+    """Delete the Jobs, Pods and PodGroups *gangs*, and wait until they are gone. A PodGroup outlives its Pods."""
     flags = ("--ignore-not-found", "--timeout=60s", f"--namespace={cluster.namespace}")
     for kind in ("jobs", "pods", "podgroups"):
         await asyncio.to_thread(cluster.control_plane.kubectl, "delete", kind, *gangs, *flags)
-
-
-async def members(cluster: RealCluster, gang: str) -> list[Object]:
-    """Return the Pods of a gang that have not ended."""
-    path = f"/api/v1/namespaces/{cluster.namespace}/pods"
-    found, _ = await cluster.api.list(path, labelSelector=f"batch.kubernetes.io/job-name={gang}")
-    return [pod for pod in found if not pod["metadata"].get("deletionTimestamp")]
-
-
-async def bound(cluster: RealCluster, gang: str) -> int:
-    """Return how many Pods of a gang have a Node."""
-    return sum("nodeName" in pod["spec"] for pod in await members(cluster, gang))
 
 
 async def running(cluster: RealCluster, gang: str, pods: int) -> list[Object]:
     """Wait until *pods* Pods of a gang run, and return them."""
 
     async def probe() -> list[Object] | None:
-        found = [pod for pod in await members(cluster, gang) if pod["status"]["phase"] == "Running"]
+        found = [pod for pod in await pods_of(cluster, gang) if pod["status"]["phase"] == "Running"]
         return found if len(found) == pods else None
 
     return await eventually(probe, f"{pods} Pods of {gang} run", WAIT_SECONDS)
