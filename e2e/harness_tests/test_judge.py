@@ -497,7 +497,8 @@ def waiting_pods() -> Iterator[Object]:
     yield a_pod("too-many", None, {"gpu": 2, "gpumem": 1})
     yield annotated(a_pod("other-model"), **{"nvidia.com/use-gputype": "T4"})
     yield annotated(a_pod("with-a-policy"), **{keys.GPU_SCHEDULER_POLICY: "numa"})
-    for name, value in (("nodeSelector", {"a": "b"}), ("schedulingGates", [{"name": "g"}])):
+    group = ("schedulingGroup", {"podGroupName": "g"})
+    for name, value in (("nodeSelector", {"a": "b"}), ("schedulingGates", [{"name": "g"}]), group):
         chosen = a_pod(name)
         yield {**chosen, "spec": {**chosen["spec"], name: value}}
     of_others = a_pod("of-others")

@@ -15,6 +15,7 @@ from hamicommon.model import Object
 from harness.clusters.real import RealCluster
 from harness.isolation import own_namespace
 from neighbours.charts import Charted, example
+from neighbours.objects import apply, delete, pods_of
 from neighbours.page import Neighbour
 from neighbours.programs import KUEUE, KUEUE_MODULE, KUEUE_VERSION
 from testbed.waiting import eventually
@@ -41,21 +42,6 @@ PRIORITY = "kueue.x-k8s.io/priority-class"
 GATE = "kueue.x-k8s.io/admission"
 GROUP = "kueue.x-k8s.io/pod-group-name"
 WAIT_SECONDS = 60
-
-
-async def apply(cluster: RealCluster, *manifests: Object) -> None:
-    """Apply *manifests* in the cluster's namespace, as kubectl does."""
-    text = yaml.safe_dump_all(manifests)
-    await asyncio.to_thread(
-        cluster.control_plane.kubectl, "apply", f"--namespace={cluster.namespace}", "-f", "-", content=text
-    )
-
-
-async def delete(cluster: RealCluster, *manifests: Object) -> None:
-    """Delete *manifests*, and wait until they are gone."""
-    text = yaml.safe_dump_all(manifests)
-    flags = (f"--namespace={cluster.namespace}", "--ignore-not-found", "--timeout=60s", "-f", "-")
-    await asyncio.to_thread(cluster.control_plane.kubectl, "delete", *flags, content=text)
 
 
 def manifests(file: str) -> list[Object]:
@@ -168,13 +154,6 @@ def cost(workload: Object) -> dict[str, int]:
 def _number(amount: str) -> int:
     """Return a quantity as a number: `6k` is 6000."""
     return int(amount.removesuffix("k")) * (1000 if amount.endswith("k") else 1)
-
-
-async def pods_of(cluster: RealCluster, job: str) -> list[Object]:
-    """Return the Pods of a Job that have not ended."""
-    path = f"/api/v1/namespaces/{cluster.namespace}/pods"
-    found, _ = await cluster.api.list(path, labelSelector=f"batch.kubernetes.io/job-name={job}")
-    return [pod for pod in found if not pod["metadata"].get("deletionTimestamp")]
 
 
 async def running(cluster: RealCluster, job: str, pods: int) -> list[Object]:

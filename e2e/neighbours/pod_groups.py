@@ -2,7 +2,6 @@
 Kubernetes' own gangs on a real cluster: PodGroups, which kube-scheduler of 1.36 or newer places whole behind a gate.
 
 Owns how they are switched on, made and read. Must never change a Pod of the example beyond its number and its limits.
-Neighbour: `kueue` applies manifests.
 """
 
 import asyncio
@@ -15,7 +14,7 @@ from controlplane.parts import DEFAULTS, Features
 from hamicommon.model import Object
 from harness.clusters.real import RealCluster
 from neighbours.charts import example
-from neighbours.kueue import pods_of
+from neighbours.objects import pods_of
 from neighbours.page import Neighbour
 from testbed.waiting import eventually
 
@@ -66,6 +65,11 @@ async def delete(cluster: RealCluster, *gangs: str) -> None:
     flags = ("--ignore-not-found", "--timeout=60s", f"--namespace={cluster.namespace}")
     for kind in ("jobs", "pods", "podgroups"):
         await asyncio.to_thread(cluster.control_plane.kubectl, "delete", kind, *gangs, *flags)
+
+
+async def bound(cluster: RealCluster, gang: str) -> int:
+    """Return how many Pods of a gang have a Node."""
+    return sum("nodeName" in pod["spec"] for pod in await pods_of(cluster, gang))
 
 
 async def running(cluster: RealCluster, gang: str, pods: int) -> list[Object]:

@@ -13,7 +13,7 @@ from harness.client import asked, asked_json
 from harness.clusters.real import RealCluster
 from harness.isolation import own_namespace
 from harness.manifests import SLEEP, a_pod
-from neighbours import kueue, pod_groups
+from neighbours import objects, pod_groups
 from testbed.waiting import eventually
 
 NEIGHBOUR = pod_groups.NEIGHBOUR
@@ -44,20 +44,20 @@ async def never_bound(cluster: RealCluster, gang: str, seconds: float = OBSERVED
     """Check for *seconds* that no Pod of *gang* has a Node."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        assert await kueue.bound(cluster, gang) == 0
+        assert await pod_groups.bound(cluster, gang) == 0
         await asyncio.sleep(0.2)
 
 
 async def test_gang_that_fits_runs_whole(cluster: RealCluster) -> None:
     """A gang of three whole devices gets three of four, and every Pod of it runs."""
-    await kueue.apply(cluster, *pod_groups.a_gang(cluster, "ranks", 3))
+    await objects.apply(cluster, *pod_groups.a_gang(cluster, "ranks", 3))
 
     await pod_groups.running(cluster, "ranks", 3)
 
 
 async def test_gang_that_does_not_fit_holds_nothing(cluster: RealCluster) -> None:
     """Of a gang of five on four devices no Pod is bound, and another Pod gets a device within 10 s."""
-    await kueue.apply(cluster, *pod_groups.a_gang(cluster, "large", 5))
+    await objects.apply(cluster, *pod_groups.a_gang(cluster, "large", 5))
     await pod_groups.refused(cluster, "large")
 
     await cluster.create(a_pod("lone", command=SLEEP, gpu=1))
@@ -69,10 +69,10 @@ async def test_gang_that_does_not_fit_holds_nothing(cluster: RealCluster) -> Non
 async def test_two_gangs_beyond_the_devices_take_turns(cluster: RealCluster) -> None:
     """Of two gangs of three, created at once for four devices, one runs whole, and the other when it has ended."""
     gangs = [pod_groups.a_gang(cluster, name, 3) for name in ("red", "blue")]
-    await kueue.apply(cluster, *gangs[0], *gangs[1])
+    await objects.apply(cluster, *gangs[0], *gangs[1])
 
     async def first() -> str | None:
-        counts = {name: await kueue.bound(cluster, name) for name in ("red", "blue")}
+        counts = {name: await pod_groups.bound(cluster, name) for name in ("red", "blue")}
         return next((name for name, count in counts.items() if count == 3), None)
 
     runs = await eventually(first, "one gang is bound whole", pod_groups.WAIT_SECONDS)
@@ -86,7 +86,7 @@ async def test_two_gangs_beyond_the_devices_take_turns(cluster: RealCluster) -> 
 
 async def test_gang_that_never_fits_starves_no_smaller_one(cluster: RealCluster) -> None:
     """A gang of three runs beside an older one of five, while Pods come and go and wake both."""
-    await kueue.apply(cluster, *pod_groups.a_gang(cluster, "large", 5))
+    await objects.apply(cluster, *pod_groups.a_gang(cluster, "large", 5))
     await pod_groups.refused(cluster, "large")
     await cluster.create(a_pod("lone", command=SLEEP, gpu=1))
     await cluster.pod_in_phase("lone", "Running", SOON_SECONDS + 10.0)
@@ -98,16 +98,16 @@ async def test_gang_that_never_fits_starves_no_smaller_one(cluster: RealCluster)
 
     visitors = asyncio.create_task(churn())
     try:
-        await kueue.apply(cluster, *pod_groups.a_gang(cluster, "small", 3))
+        await objects.apply(cluster, *pod_groups.a_gang(cluster, "small", 3))
         await pod_groups.running(cluster, "small", 3)
     finally:
         visitors.cancel()
-    assert await kueue.bound(cluster, "large") == 0
+    assert await pod_groups.bound(cluster, "large") == 0
 
 
 async def test_gang_runs_with_its_least(cluster: RealCluster) -> None:
     """A gang of five that needs three runs with four on four devices, and the fifth follows when one is free."""
-    await kueue.apply(cluster, *pod_groups.a_gang(cluster, "elastic", 5, least=3))
+    await objects.apply(cluster, *pod_groups.a_gang(cluster, "elastic", 5, least=3))
     await pod_groups.running(cluster, "elastic", 4)
 
     [ended, *_] = await pod_groups.running(cluster, "elastic", 4)
@@ -118,10 +118,10 @@ async def test_gang_runs_with_its_least(cluster: RealCluster) -> None:
 
 async def test_gang_whose_devices_are_fragmented_waits_whole(cluster: RealCluster) -> None:
     """Three Pods of 30000 MiB fit no three devices: none is bound, and `explain` and `waiting` name the third."""
-    await kueue.apply(cluster, *pod_groups.a_gang(cluster, "split", 3, gpu=1, gpumem=30000))
+    await objects.apply(cluster, *pod_groups.a_gang(cluster, "split", 3, gpu=1, gpumem=30000))
     await pod_groups.refused(cluster, "split")
     await never_bound(cluster, "split", 3.0)
-    pods = sorted(await kueue.pods_of(cluster, "split"), key=lambda pod: str(pod["metadata"]["name"]))
+    pods = sorted(await objects.pods_of(cluster, "split"), key=lambda pod: str(pod["metadata"]["name"]))
     names = [pod["metadata"]["name"] for pod in pods]
 
     reports = {name: await asked_json(cluster, "explain", name, "-n", cluster.namespace) for name in names}
@@ -142,7 +142,7 @@ async def test_gang_that_kube_scheduler_ranks_is_bound_whole(cluster: RealCluste
     values = {"scheduler.kubeScheduler.extraArgs": [flag]}
     await cluster.deploy(values={**values, "scheduler.prioritizeWeight": 1})
     try:
-        await kueue.apply(cluster, *pod_groups.a_gang(cluster, "large", 5))
+        await objects.apply(cluster, *pod_groups.a_gang(cluster, "large", 5))
         await pod_groups.refused(cluster, "large")
         await never_bound(cluster, "large")
     finally:
@@ -154,7 +154,7 @@ async def test_member_without_devices_needs_the_name_of_our_scheduler(cluster: R
     """A gang with a Pod without devices is not bound unless that Pod has `schedulerName: hami-scheduler` itself."""
     for gang, name in (("mixed", {}), ("named", {"schedulerName": "hami-scheduler"})):
         [group, _] = pod_groups.a_gang(cluster, gang, 2)
-        await kueue.apply(cluster, group)
+        await objects.apply(cluster, group)
         spec = {"schedulingGroup": {"podGroupName": gang}}
         await cluster.create(a_pod(f"{gang}-worker", command=SLEEP, gpu=1, spec=spec))
         await cluster.create(a_pod(f"{gang}-launcher", command=SLEEP, spec={**spec, **name}))

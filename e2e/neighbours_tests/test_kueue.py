@@ -11,7 +11,7 @@ import pytest_asyncio
 from hamicommon.wire.pod_devices import decode_pod_devices
 from harness.client import asked, asked_json
 from harness.clusters.real import RealCluster
-from neighbours import kueue
+from neighbours import kueue, objects
 from testbed.waiting import eventually
 
 NEIGHBOUR = kueue.NEIGHBOUR
@@ -37,7 +37,7 @@ async def cluster(with_kueue: RealCluster) -> AsyncIterator[RealCluster]:
 async def test_job_costs_the_amounts_of_its_shares(cluster: RealCluster) -> None:
     """An admitted Job takes the counts, the memory and the compute of all its Pods from the quota."""
     [job] = kueue.manifests("job.yaml")
-    await kueue.apply(cluster, job)
+    await objects.apply(cluster, job)
 
     workload = await kueue.admitted(cluster, "train")
     pods = await kueue.running(cluster, "train", 2)
@@ -52,7 +52,7 @@ async def test_job_costs_the_amounts_of_its_shares(cluster: RealCluster) -> None
 async def test_amount_of_each_device_counts_once_for_each(cluster: RealCluster) -> None:
     """`gpumem` and `gpucores` of a Pod with two devices are taken twice, because they are amounts of each device."""
     [pod] = kueue.manifests("pod.yaml")
-    await kueue.apply(cluster, pod)
+    await objects.apply(cluster, pod)
 
     workload = await kueue.admitted(cluster, "notebook")
     await cluster.pod_in_phase("notebook", "Running", kueue.WAIT_SECONDS)
@@ -62,23 +62,23 @@ async def test_amount_of_each_device_counts_once_for_each(cluster: RealCluster) 
 
 async def test_job_beyond_the_quota_waits_for_another_to_end(cluster: RealCluster) -> None:
     """A Job that would pass the quota of memory makes no Pod, Kueue names the lacking amount, and it starts later."""
-    await kueue.apply(cluster, kueue.a_job("first", pods=2, gpu=1, gpumem=20000))
+    await objects.apply(cluster, kueue.a_job("first", pods=2, gpu=1, gpumem=20000))
     await kueue.running(cluster, "first", 2)
-    await kueue.apply(cluster, kueue.a_job("second", pods=1, gpu=1, gpumem=12000))
+    await objects.apply(cluster, kueue.a_job("second", pods=1, gpu=1, gpumem=12000))
 
     said = await kueue.pending(cluster, "second")
     assert "insufficient unused quota for nvidia.com/gpumem in flavor shares, 4k more needed" in said
-    assert not await kueue.pods_of(cluster, "second")
+    assert not await objects.pods_of(cluster, "second")
 
-    await kueue.delete(cluster, kueue.a_job("first"))
+    await objects.delete(cluster, kueue.a_job("first"))
     await kueue.running(cluster, "second", 1)
 
 
 async def test_pod_without_a_job_waits_at_a_gate_and_explain_says_why(cluster: RealCluster) -> None:
     """A plain Pod is gated, `kubectl hami explain` and `waiting` have the queue's reason, and the Pod runs later."""
-    await kueue.apply(cluster, kueue.a_job("first", pods=2, gpu=1, gpumem=20000))
+    await objects.apply(cluster, kueue.a_job("first", pods=2, gpu=1, gpumem=20000))
     await kueue.running(cluster, "first", 2)
-    await kueue.apply(cluster, *kueue.manifests("pod.yaml"))
+    await objects.apply(cluster, *kueue.manifests("pod.yaml"))
 
     said = await kueue.pending(cluster, "notebook")
     explained = await asked(cluster, "explain", "notebook", "-n", cluster.namespace)
@@ -91,59 +91,59 @@ async def test_pod_without_a_job_waits_at_a_gate_and_explain_says_why(cluster: R
     assert f"Kueue, queue team-a: {said}" in " ".join(explained.output.split())
     assert f"Kueue, queue team-a: {said}" in waiting["clusters"][0]["waiting"][0]["help"]["cause"]
 
-    await kueue.delete(cluster, kueue.a_job("first"))
+    await objects.delete(cluster, kueue.a_job("first"))
     await cluster.pod_in_phase("notebook", "Running", kueue.WAIT_SECONDS)
 
 
 async def test_group_of_pods_is_admitted_together(cluster: RealCluster) -> None:
     """Of a Pod group, no Pod starts until the quota has room for all."""
-    await kueue.apply(cluster, kueue.a_job("first", gpu=1, gpumem=30000))
+    await objects.apply(cluster, kueue.a_job("first", gpu=1, gpumem=30000))
     await kueue.running(cluster, "first", 1)
-    await kueue.apply(cluster, *kueue.manifests("pod-group.yaml"))
+    await objects.apply(cluster, *kueue.manifests("pod-group.yaml"))
 
     said = await kueue.pending(cluster, "ranks")
     assert "2k more needed" in said
     for name in ("rank-0", "rank-1"):
         assert (await cluster.pod(name))["spec"]["schedulingGates"]
 
-    await kueue.delete(cluster, kueue.a_job("first"))
+    await objects.delete(cluster, kueue.a_job("first"))
     for name in ("rank-0", "rank-1"):
         await cluster.pod_in_phase(name, "Running", kueue.WAIT_SECONDS)
 
 
 async def test_urgent_job_evicts_a_job_of_its_queue(cluster: RealCluster) -> None:
     """A Job of a higher WorkloadPriorityClass takes the shares of one below it, which waits again."""
-    await kueue.apply(cluster, *kueue.manifests("priority.yaml"))
+    await objects.apply(cluster, *kueue.manifests("priority.yaml"))
     low, high = (kueue.a_job(name, pods=2, gpu=1, gpumem=12000) for name in ("low", "high"))
     high["metadata"]["labels"][kueue.PRIORITY] = "urgent"
     other = kueue.a_job("other", queue="team-b", pods=2, gpu=1, gpumem=12000)  # or the urgent Job would borrow
-    await kueue.apply(cluster, low, other)
+    await objects.apply(cluster, low, other)
     for job in ("low", "other"):
         await kueue.running(cluster, job, 2)
 
-    await kueue.apply(cluster, high)
+    await objects.apply(cluster, high)
 
     await kueue.running(cluster, "high", 2)
-    assert not await kueue.pods_of(cluster, "low")
+    assert not await objects.pods_of(cluster, "low")
     assert "insufficient unused quota for nvidia.com/gpumem" in await kueue.pending(cluster, "low")
 
 
 async def test_team_borrows_what_another_does_not_use_and_gives_it_back(cluster: RealCluster) -> None:
     """A queue admits more memory than its quota while its cohort has room, and the lender's Job takes it back."""
-    await kueue.apply(cluster, kueue.a_job("borrower", pods=2, gpu=1, gpumem=14000))
+    await objects.apply(cluster, kueue.a_job("borrower", pods=2, gpu=1, gpumem=14000))
     workload = await kueue.admitted(cluster, "borrower")
     await kueue.running(cluster, "borrower", 2)
     assert {"gpu": 2, "gpumem": 28000} == kueue.cost(workload)
 
-    await kueue.apply(cluster, kueue.a_job("lender", queue="team-b", pods=2, gpu=1, gpumem=12000))
+    await objects.apply(cluster, kueue.a_job("lender", queue="team-b", pods=2, gpu=1, gpumem=12000))
 
     await kueue.running(cluster, "lender", 2)
-    assert not await kueue.pods_of(cluster, "borrower")
+    assert not await objects.pods_of(cluster, "borrower")
 
 
 async def test_job_starts_with_fewer_pods(cluster: RealCluster) -> None:
     """Partial admission starts a Job with as many Pods as the quota of memory has room for."""
-    await kueue.apply(cluster, kueue.a_job("wide", pods=6, least=2, gpu=1, gpumem=12000))
+    await objects.apply(cluster, kueue.a_job("wide", pods=6, least=2, gpu=1, gpumem=12000))
 
     workload = await kueue.admitted(cluster, "wide")
 
@@ -156,23 +156,23 @@ async def test_job_beyond_the_quota_of_its_namespace_holds_that_of_its_queue(clu
     """A Job beyond the namespace's ResourceQuota makes no Pod, has an Event, and still holds its queue's quota."""
     quota = {"hard": {"limits.nvidia.com/gpumem": "10000"}}
     await cluster.create({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": quota})
-    await kueue.apply(cluster, kueue.a_job("large", gpu=1, gpumem=12000))
+    await objects.apply(cluster, kueue.a_job("large", gpu=1, gpumem=12000))
 
     async def is_rejected() -> bool:
         return any("exceeding resource quota" in event["message"] for event in await cluster.events("large"))
 
     await eventually(is_rejected, "an Event of the Job has the reason", kueue.WAIT_SECONDS)
-    assert not await kueue.pods_of(cluster, "large")
+    assert not await objects.pods_of(cluster, "large")
     assert {"gpu": 1, "gpumem": 12000} == kueue.cost(await kueue.admitted(cluster, "large"))
 
 
 async def test_admitted_job_that_fits_no_device_is_explained(cluster: RealCluster) -> None:
     """A Pod that Kueue admits and no device has room for waits, and `explain` names the lacking memory."""
-    await kueue.apply(cluster, kueue.a_job("large", gpu=1, gpumem=45000))
+    await objects.apply(cluster, kueue.a_job("large", gpu=1, gpumem=45000))
     await kueue.admitted(cluster, "large")
 
     async def is_explained() -> bool:
-        for pod in await kueue.pods_of(cluster, "large"):
+        for pod in await objects.pods_of(cluster, "large"):
             report = await asked_json(cluster, "explain", pod["metadata"]["name"], "-n", cluster.namespace)
             return report["verdict"] == "refused" and "lack 45000 MiB" in report["summary"]
         return False
@@ -183,7 +183,7 @@ async def test_admitted_job_that_fits_no_device_is_explained(cluster: RealCluste
 @pytest.mark.limit
 async def test_half_a_job_holds_its_devices_without_a_timeout(cluster: RealCluster) -> None:
     """Without `waitForPodsReady`, a Job of which four of five Pods fit holds their devices for ever."""
-    await kueue.apply(cluster, kueue.a_job("split", pods=5, gpu=1))
+    await objects.apply(cluster, kueue.a_job("split", pods=5, gpu=1))
     await kueue.admitted(cluster, "split")
 
     async def is_half() -> bool:
@@ -197,7 +197,7 @@ async def test_half_a_job_holds_its_devices_without_a_timeout(cluster: RealClust
 @pytest.mark.limit
 async def test_job_without_memory_costs_a_device_alone(cluster: RealCluster) -> None:
     """A Job without `gpumem` gets whole devices, and its queue counts the devices and no memory."""
-    await kueue.apply(cluster, kueue.a_job("whole", gpu=1))
+    await objects.apply(cluster, kueue.a_job("whole", gpu=1))
 
     workload = await kueue.admitted(cluster, "whole")
     [pod] = await kueue.running(cluster, "whole", 1)
@@ -211,7 +211,7 @@ async def test_job_without_memory_costs_a_device_alone(cluster: RealCluster) -> 
 @pytest.mark.limit
 async def test_percentage_of_memory_is_in_no_quota(cluster: RealCluster) -> None:
     """A Job with `gpumem-percentage` waits for ever, because no queue counts that resource."""
-    await kueue.apply(cluster, kueue.a_job("half", gpu=1, gpumem_percentage=50))
+    await objects.apply(cluster, kueue.a_job("half", gpu=1, gpumem_percentage=50))
 
     said = await kueue.pending(cluster, "half")
 
@@ -224,7 +224,7 @@ async def test_two_containers_cost_more_than_they_get(cluster: RealCluster) -> N
     job = kueue.a_job("pair", gpu=1, gpumem=3000)
     [container] = job["spec"]["template"]["spec"]["containers"]
     job["spec"]["template"]["spec"]["containers"].append({**container, "name": "other"})
-    await kueue.apply(cluster, job)
+    await objects.apply(cluster, job)
 
     workload = await kueue.admitted(cluster, "pair")
     [pod] = await kueue.running(cluster, "pair", 1)

@@ -13,13 +13,13 @@ import pytest_asyncio
 from harness.client import asked_json
 from harness.clusters.real import RealCluster
 from harness.manifests import SLEEP, a_pod
-from neighbours import kueue
+from neighbours import kueue, objects
 from neighbours.charts import example
 from testbed.waiting import eventually
 
 NEIGHBOUR = kueue.NEIGHBOUR
 pytestmark = [pytest.mark.real_only, pytest.mark.timeout(900)]
-TIMEOUT_SECONDS = 30
+TIMEOUT_SECONDS = 60
 """How long half a gang may hold devices here. The example has five minutes, as images must be pulled."""
 SHORTER = {"timeout: 5m": f"timeout: {TIMEOUT_SECONDS}s", "backoffBaseSeconds: 60": "backoffBaseSeconds: 2"}
 SLACK_SECONDS = 30.0
@@ -53,21 +53,24 @@ async def cluster(with_kueue: RealCluster) -> AsyncIterator[RealCluster]:
         yield with_kueue
 
 
-async def all_bound(cluster: RealCluster, gang: str, pods: int) -> None:
+async def all_bound(cluster: RealCluster, gang: str, pods: int, seconds: float = kueue.WAIT_SECONDS) -> None:
     """Wait until *pods* Pods of a gang have a Node."""
 
     async def probe() -> bool:
         return await kueue.bound(cluster, gang) == pods
 
-    await eventually(probe, f"{pods} Pods of {gang} have a Node", kueue.WAIT_SECONDS)
+    await eventually(probe, f"{pods} Pods of {gang} have a Node", seconds)
 
 
 async def test_two_groups_beyond_the_devices_take_turns(cluster: RealCluster) -> None:
     """Of two Pod groups that each need three of four devices, one waits whole until the other has ended."""
     red, blue = (kueue.a_group(name, 3, gpu=1, gpumem=16000, gpucores=100) for name in ("red", "blue"))
-    await kueue.apply(cluster, *red)
+    for pod in red:
+        pod["spec"] |= {"restartPolicy": "Never"}
+        pod["spec"]["containers"][0]["command"] = ["sleep", "60"]
+    await objects.apply(cluster, *red)
     await all_bound(cluster, "red", 3)
-    await kueue.apply(cluster, *blue)
+    await objects.apply(cluster, *blue)
 
     said = await kueue.pending(cluster, "blue")
     report = await asked_json(cluster, "explain", "blue-0", "-n", cluster.namespace)
@@ -76,13 +79,12 @@ async def test_two_groups_beyond_the_devices_take_turns(cluster: RealCluster) ->
     assert "gang blue (Kueue Pod group): 3 of 3 Pods exist, 0 have a node, 3 wait" == report["gang"]
     assert await kueue.bound(cluster, "blue") == 0
 
-    await kueue.delete(cluster, *red)
-    await all_bound(cluster, "blue", 3)
+    await all_bound(cluster, "blue", 3, 120)
 
 
 async def test_half_a_group_gives_its_devices_back(cluster: RealCluster) -> None:
     """An admitted Pod group of which two of three Pods fit is deleted after `waitForPodsReady.timeout`."""
-    await kueue.apply(cluster, *kueue.a_group("split", 3, gpu=1, gpumem=30000))
+    await objects.apply(cluster, *kueue.a_group("split", 3, gpu=1, gpumem=30000))
     await all_bound(cluster, "split", 2)
     half, [waits] = (
         time.monotonic(),
@@ -103,7 +105,7 @@ async def test_half_a_group_gives_its_devices_back(cluster: RealCluster) -> None
 async def test_two_admitted_jobs_do_not_hold_half_each(cluster: RealCluster) -> None:
     """Two Jobs of two Pods, created at once for the two devices large enough, run whole one after the other."""
     jobs = {name: kueue.a_job(name, queue="gangs", pods=2, gpu=1, gpumem=30000) for name in ("red", "blue")}
-    await kueue.apply(cluster, *jobs.values())
+    await objects.apply(cluster, *jobs.values())
 
     async def first() -> str | None:
         for name in jobs:
@@ -116,5 +118,5 @@ async def test_two_admitted_jobs_do_not_hold_half_each(cluster: RealCluster) -> 
     assert await kueue.bound(cluster, waits) == 0
     await kueue.running(cluster, runs, 2)
 
-    await kueue.delete(cluster, jobs[runs])
+    await objects.delete(cluster, jobs[runs])
     await all_bound(cluster, waits, 2)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from hamicommon.model import Device, Request
 from hamicommon.pod.amounts import NOTHING, Amounts
+from hamicommon.pod.gang import gang_of
 from hamicommon.vendors.description import Vendor
 from hamicommon.wire import keys
 from harness.history.grants import MIG, accepts_type, accepts_uuid, memory_asked
@@ -23,7 +24,7 @@ AmountsOf = Callable[[str, str], Amounts]
 
 
 def is_plain(pod: Pod, vendors: Sequence[Vendor]) -> bool:
-    """Return whether *pod*, which waits, asks for nothing but devices of one vendor, wherever they are."""
+    """Return whether *pod*, which waits, asks for nothing but devices of one vendor, wherever they are, and alone."""
     spec = pod.item["spec"]
     names = {name for vendor in vendors for name in vendor.resource_names}
     asked = {
@@ -37,6 +38,7 @@ def is_plain(pod: Pod, vendors: Sequence[Vendor]) -> bool:
     return (
         "deletionTimestamp" not in pod.item["metadata"]
         and not any(spec.get(name) for name in CHOOSES_A_NODE)
+        and gang_of(pod.item) is None
         and not any("persistentVolumeClaim" in volume or "ephemeral" in volume for volume in spec.get("volumes") or ())
         and not any(port.get("hostPort") for container in pod.containers for port in container.get("ports") or ())
         and asked <= names

@@ -18,7 +18,7 @@ from hamicommon.pod.gang import gang_of
 from ..support.builders import a_cluster, a_container, a_device, a_grant, a_node, a_pod, a_share, only_devices
 
 MIB = 1000
-KUEUE = {"labels": {"kueue.x-k8s.io/pod-group-name": "ranks"}}
+KUEUE: dict[str, Any] = {"labels": {"kueue.x-k8s.io/pod-group-name": "ranks"}}
 
 
 def a_room(shares: int) -> Cluster:
@@ -109,6 +109,16 @@ def test_pod_without_a_gang_has_no_word_of_one() -> None:
     question = Question(a_pod("p", a_container(gpu=1, gpumem=MIB)), cluster.vendors, Policies())
 
     assert "" == finish(explain_member(question, [], cluster.view, only_devices(cluster))).gang
+
+
+def test_gang_that_cannot_be_read_is_not_said_to_be_empty() -> None:
+    """The API server may be away for a moment."""
+    cluster, pod = a_room(1), a_member("m0")
+    question = Question(pod, cluster.vendors, Policies())
+
+    report = finish(explain_member(question, None, cluster.view, only_devices(cluster)))
+
+    assert ("fits", "gang ranks (PodGroup): its Pods could not be read") == (report.verdict, report.gang)
 
 
 def test_question_changes_nothing() -> None:

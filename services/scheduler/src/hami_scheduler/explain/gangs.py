@@ -38,7 +38,7 @@ class _Misfit:
 
 def explain_member(
     question: Question,
-    members: Sequence[Object],
+    members: Sequence[Object] | None,
     view: ClusterView,
     kube: KubeView,
     *,
@@ -46,14 +46,16 @@ def explain_member(
     was_asked: bool = False,
 ) -> Steps:
     """
-    Return the report of the Pod of *question*, which says more if it is in a gang; *members* are all Pods of that.
+    Return the report of the Pod of *question*, which says more if it is in a gang.
 
-    The other arguments are those of `report.explain`.
+    *members* are all Pods of its gang, None if they could not be read. For the others see `report.explain`.
     """
     report = yield from explain(question, view, kube, notes=notes, was_asked=was_asked)
     gang = gang_of(question.pod)
     if gang is None:
         return report
+    if members is None:
+        return replace(report, gang=f"gang {gang.name} ({gang.kind}): its Pods could not be read")
     bound = [pod for pod in members if (pod.get("spec") or {}).get("nodeName")]
     unbound = [pod for pod in members if not (pod.get("spec") or {}).get("nodeName")]
     tried = sorted((pod for pod in unbound if not gates(pod)), key=_age)[:_PLACED_LIMIT]

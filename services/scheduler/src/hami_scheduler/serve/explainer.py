@@ -9,7 +9,6 @@ times as long as reading them took. Neighbours: `report` has the steps, `http` c
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -126,19 +125,22 @@ class Explainer:
                 nodes.add_pod(pod)
         return nodes.nodes
 
-    async def _members(self, gang: Gang) -> Sequence[Object]:
-        """Return the Pods of *gang* that have not ended, as far as they can be read."""
+    async def _members(self, gang: Gang) -> Sequence[Object] | None:
+        """Return the Pods of *gang* that have not ended, None if they cannot be read."""
         if gang in self._gangs:
             return self._gangs[gang]
-        began, found = time.monotonic(), []
-        with suppress(ApiRefusedError, ApiUnknownError, TimeoutError):
+        began = time.monotonic()
+        found: list[Object] = []
+        try:
             async with asyncio.timeout(_READ_SECONDS):
                 async for page in self.read_all(f"namespaces/{quote(gang.namespace, safe='')}/pods"):
-                    found += members_of(gang, page)
-        self._gangs[gang] = found[:MEMBERS_LIMIT]
+                    found += members_of(gang, page)[: MEMBERS_LIMIT - len(found)]
+        except (ApiRefusedError, ApiUnknownError, TimeoutError):
+            return None
+        self._gangs[gang] = found
         kept_seconds = _KEPT_SHARE * (time.monotonic() - began)
         asyncio.get_running_loop().call_later(kept_seconds, self._gangs.pop, gang)
-        return self._gangs[gang]
+        return found
 
     def _forget_kube_view(self) -> None:
         self._kube = None
