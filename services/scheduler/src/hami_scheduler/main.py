@@ -133,7 +133,7 @@ class Service:
             lambda: self.api.events_lost,
             lambda: self.context.sampled_filters,
             self.readiness.is_leader,
-            lambda: self.context.waits.now(_now()),
+            lambda: self.context.waits.now(_now(), self.feed.cluster.is_deleted),
             lambda: self.takeover.unfenced_count,
         )
         limit = {"always": math.inf, "never": -1, "auto": DEVICE_SERIES_LIMIT}[config.device_metrics]

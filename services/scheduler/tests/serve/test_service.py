@@ -97,6 +97,22 @@ async def test_pod_deleted_by_force_is_seen_from_its_end(scheduler: Running) -> 
     assert ["uid-forced ends"] == [grant.uid for grant in ledger.grants_on("exact")]
 
 
+async def test_deleted_pod_does_not_count_as_waiting(scheduler: Running) -> None:
+    """A refused Pod is in the metric of waiting Pods until it is deleted, and not for ten minutes more."""
+    pod = a_pod("large", a_container(gpu=1, gpumem=99999))
+
+    async def counts(number: int) -> bool:
+        return (
+            f"hami_scheduler_waiting_pods {number:.1f}" in (await scheduler.get(scheduler.metrics_url + "/metrics"))[1]
+        )
+
+    scheduler.api.put("pods", pod)
+    await scheduler.filter(pod, "exact")
+    await eventually(lambda: counts(1))
+    scheduler.api.remove("pods", "default/large")
+    await eventually(lambda: counts(0))
+
+
 async def test_refusal_names_codes_only_and_the_event_has_the_numbers(scheduler: Running) -> None:
     """An amount in FailedNodes would make kube-scheduler ask again after every grant; the Event is written once."""
     pod = a_pod("big", a_container(gpu=1, gpumem=99999))

@@ -1,11 +1,12 @@
 """
 Remember since when refused Pods wait, for a metric and its alert.
 
-The scheduler does not watch Pods without a Node. A Pod that kube-scheduler no longer asks about is taken for deleted.
+A Pod whose end the watch missed, and about which kube-scheduler no longer asks, is taken for deleted.
 Neighbours: `serve.filter` reports refusals, `serve.listen.metrics` shows the longest wait.
 """
 
 from collections import OrderedDict
+from collections.abc import Callable
 from datetime import datetime
 from itertools import takewhile
 
@@ -37,8 +38,14 @@ class Waits:
         """Forget the Pod *uid*: it has a Node, or is gone."""
         self._pods.pop(uid, None)
 
-    def now(self, now: datetime) -> tuple[int, float]:
-        """Return how many Pods wait, and for how many seconds the oldest of them, 0 if there is none."""
+    def now(self, now: datetime, is_deleted: Callable[[str], bool]) -> tuple[int, float]:
+        """
+        Return how many Pods wait, and for how many seconds the oldest of them, 0 if there is none.
+
+        Forgets the Pods for whose UID *is_deleted* returns true.
+        """
+        for uid in [uid for uid in self._pods if is_deleted(uid)]:
+            del self._pods[uid]
         newest_first = reversed(self._pods.values())
         waiting = takewhile(lambda pod: (now - pod[1]).total_seconds() < ASKED_WITHIN_SECONDS, newest_first)
         created = [pod[0] for pod in waiting]
