@@ -30,6 +30,8 @@ INSIDE = f"https://{network.CONTROL_ADDRESS}:{API_PORT}"
 """The URL of the API server in the network of the cluster."""
 
 PAUSE_IMAGE = "localhost/pause:3"
+FRONT_PROXY = "front-proxy-client"
+"""The name in the certificate of `_front_proxy`."""
 NODE_FOLDERS = (
     "/usr/local/vgpu",
     "/var/lib/cni",
@@ -80,6 +82,12 @@ def issue_control(pki: Authority) -> None:
     pki.issue("scheduler", "system:kube-scheduler")
     pki.issue("proxy", "system:kube-proxy")
     pki.issue_key("service-accounts")
+    _front_proxy(pki).issue("client", FRONT_PROXY)
+
+
+def _front_proxy(pki: Authority) -> Authority:
+    """Return the authority of the certificate with which the API server passes requests on to other API servers."""
+    return Authority(pki.folder / "front-proxy")
 
 
 def etcd(binaries: Path, machine: Machine) -> Service:
@@ -100,7 +108,7 @@ def apiserver(
     binaries: Path, machine: Machine, pki: Authority, audit_log: Path, features: Features = DEFAULTS
 ) -> Service:
     """Return the API server. It connects to endpoints of Services, because its machine has no kube-proxy."""
-    policy = machine.folder / "audit-policy.yaml"
+    policy, front_proxy = machine.folder / "audit-policy.yaml", _front_proxy(pki)
     _write(
         policy,
         yaml.safe_dump(
@@ -128,6 +136,13 @@ def apiserver(
             "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
             f"--service-account-key-file={pki.folder / 'service-accounts.pub'}",
             f"--service-account-signing-key-file={pki.key('service-accounts')}",
+            # For APIServices, whose servers read the authority and the names of headers in kube-system.
+            f"--proxy-client-cert-file={front_proxy.certificate('client')}",
+            f"--proxy-client-key-file={front_proxy.key('client')}",
+            f"--requestheader-client-ca-file={front_proxy.certificate(AUTHORITY)}",
+            *(f"--requestheader-allowed-names={FRONT_PROXY}", "--requestheader-username-headers=X-Remote-User"),
+            "--requestheader-group-headers=X-Remote-Group",
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-",
             *(f"--audit-policy-file={policy}", f"--audit-log-path={audit_log}"),
             f"--audit-log-maxsize={_AUDIT_FILE_MIB}",
             # High limits, so that many clients of a test do not have to wait.
