@@ -5,6 +5,7 @@ Owns how its objects are made and read. Must never change a quota of an example.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -147,8 +148,11 @@ async def pending(cluster: RealCluster, owner: str) -> str:
 
 def cost(workload: Object) -> dict[str, int]:
     """Return what an admitted Workload takes of its quota, over all its Pods, without `nvidia.com/` in the names."""
-    [usage] = [each.get("resourceUsage", {}) for each in workload["status"]["admission"]["podSetAssignments"]]
-    return {name.removeprefix("nvidia.com/"): _number(amount) for name, amount in usage.items()}
+    usages = [each.get("resourceUsage", {}) for each in workload["status"]["admission"]["podSetAssignments"]]
+    total: Counter[str] = Counter()
+    for usage in usages:
+        total.update({name.removeprefix("nvidia.com/"): _number(amount) for name, amount in usage.items()})
+    return dict(total)
 
 
 def _number(amount: str) -> int:

@@ -17,6 +17,8 @@ KUEUE_VERSION = "0.17.0"
 DESCHEDULER_VERSION = "0.36.0"
 CERT_MANAGER_VERSION = "1.21.2"
 KARPENTER_VERSION = "1.14.1"
+KUBERAY_VERSION = "1.5.0"
+KEDA_VERSION = "2.21.0"
 
 _MODULES = Path(__file__).with_name("modules")
 _DESCHEDULER = _MODULES / "descheduler"
@@ -92,6 +94,32 @@ KARPENTER = Product(
     environment={"GOBIN": "{out}"},
 )
 """With the provider whose Nodes are objects alone."""
+KUBERAY_MODULE = f"github.com/ray-project/kuberay/ray-operator@v{KUBERAY_VERSION}"
+KUBERAY = Product(
+    "kuberay",
+    ("install", "-v", "-trimpath", "-ldflags=-s -w", KUBERAY_MODULE),
+    takes="5 minutes on two cores",
+    environment={"GOBIN": "{out}"},
+)
+KEDA_MODULE = f"github.com/kedacore/keda/v2@v{KEDA_VERSION}"
+
+
+def keda() -> Product:
+    """
+    Return KEDA's operator and its server of metrics, built in the folder of the module.
+
+    Its module replaces another, so `go install` refuses it. Raises: BuildError.
+    """
+    return Product(
+        "keda",
+        (
+            *("build", "-v", "-trimpath"),
+            f"-ldflags=-s -w -X github.com/kedacore/keda/v2/version.Version={KEDA_VERSION}",
+            *("-o", "{out}/", "./cmd/operator", "./cmd/adapter"),
+        ),
+        folder=module_folder(KEDA_MODULE),
+        takes="25 minutes on two cores",
+    )
 
 
 def module_folder(module: str) -> Path:
