@@ -12,9 +12,9 @@ LABEL = "kueue.x-k8s.io/pod-group-name"
 COUNT = "kueue.x-k8s.io/pod-group-total-count"
 
 
-def a_pod(labels: Any = None, group: Any = None, **annotations: str) -> dict[str, Any]:
+def a_pod(labels: Any = None, group: Any = None, count: str | None = None) -> dict[str, Any]:
     """Return a v1 Pod of the namespace `a`."""
-    found = {COUNT: text for text in annotations.values()}
+    found = {} if count is None else {COUNT: count}
     return {
         "metadata": {"namespace": "a", "labels": labels, "annotations": found},
         "spec": {"schedulingGroup": group} if group is not None else {},
