@@ -15,7 +15,7 @@ from harness.clusters.real import RealCluster
 from harness.isolation import own_namespace
 from harness.manifests import SLEEP, a_pod
 from neighbours import keda
-from neighbours.kueue import apply, delete
+from neighbours.objects import apply, delete
 from testbed.waiting import eventually
 
 NEIGHBOUR = keda.NEIGHBOUR

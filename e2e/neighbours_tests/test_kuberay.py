@@ -14,7 +14,7 @@ from harness.clusters.real import RealCluster
 from harness.isolation import own_namespace
 from neighbours import kuberay
 from neighbours.charts import example
-from neighbours.kueue import apply
+from neighbours.objects import apply
 from testbed.waiting import NotInTimeError, eventually
 
 NEIGHBOUR = kuberay.NEIGHBOUR

@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from controlplane.cluster import ClusterError
 from harness.clusters.real import RealCluster
-from neighbours import kuberay, kueue
+from neighbours import kuberay, kueue, objects
 
 NEIGHBOUR = kuberay.NEIGHBOUR
 pytestmark = [pytest.mark.real_only, pytest.mark.timeout(900)]
@@ -39,7 +39,7 @@ async def test_ray_cluster_costs_the_shares_of_its_workers(cluster: RealCluster)
     for name, workers, gpumem in (("first", 2, 20000), ("second", 1, 12000)):
         manifest = kuberay.a_cluster(name, workers, limits={"gpu": 1, "gpumem": gpumem})
         manifest["metadata"]["labels"] = {kueue.QUEUE: "team-a"}
-        await kueue.apply(cluster, manifest)
+        await objects.apply(cluster, manifest)
         if name == "first":
             workload = await kueue.admitted(cluster, "first")
 
@@ -49,7 +49,7 @@ async def test_ray_cluster_costs_the_shares_of_its_workers(cluster: RealCluster)
     assert {"gpu": 2, "gpumem": 40000} == kueue.cost(workload)
     assert "insufficient unused quota for nvidia.com/gpumem in flavor shares, 4k more needed" in said
     assert [[], []] == pods
-    await kueue.delete(cluster, kuberay.a_cluster("first"))
+    await objects.delete(cluster, kuberay.a_cluster("first"))
     [worker] = await kuberay.running_workers(cluster, "second", 1)
     assert ["12000m 0"] == cluster.shares_in(worker, kuberay.WORKER)
 
@@ -61,4 +61,4 @@ async def test_autoscaler_is_rejected_in_a_queue(cluster: RealCluster) -> None:
     manifest["metadata"]["labels"] = {kueue.QUEUE: "team-a"}
 
     with pytest.raises(ClusterError, match="autoscaling"):
-        await kueue.apply(cluster, manifest)
+        await objects.apply(cluster, manifest)
