@@ -59,6 +59,19 @@ async def asked_json(cluster: Cluster, *arguments: str) -> Any:
     return json.loads(answer.output)
 
 
+async def at_shell(cluster: Cluster, line: str) -> tuple[int | None, str]:
+    """Return the exit code and the output of a line, as a person would run it."""
+    path = f"{PROGRAM.parent}:{cluster.search_path}"
+    process = await asyncio.create_subprocess_shell(
+        line,
+        env={**os.environ, "PATH": path, "KUBECONFIG": str(cluster.kubeconfig)},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    output, _ = await process.communicate()
+    return process.returncode, output.decode()
+
+
 async def until_explained(cluster: Cluster, pod: str) -> None:
     """Wait until the scheduler has written why *pod* waits, which is after kube-scheduler's own Event."""
 

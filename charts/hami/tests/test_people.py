@@ -209,6 +209,7 @@ COMMANDS = [
     ["explain", "queued"],
     ["simulate", "-f", "{manifest}"],
     ["fits", "-f", "{manifest}"],
+    ["defragment", "waits"],
     ["grants"],
     ["usage"],
     ["doctor"],

@@ -2,13 +2,11 @@
 `kubectl hami pods` shows who is on a card, and its lines move them away; labels narrow; TAB knows what the cluster has.
 """
 
-import asyncio
-import os
 from typing import Any
 
 import pytest
 
-from harness.client import PROGRAM, asked, asked_json
+from harness.client import asked, asked_json, at_shell
 from harness.cluster import Cluster
 from harness.manifests import a_pod
 from testbed.waiting import eventually
@@ -20,19 +18,6 @@ async def running(cluster: Cluster, name: str, **labels: str) -> None:
     pod["metadata"]["labels"] = labels
     await cluster.create(pod)
     await cluster.pod_in_phase(name, "Running")
-
-
-async def at_shell(cluster: Cluster, line: str) -> tuple[int | None, str]:
-    """Return the exit code and the output of a line, as a person would run it."""
-    path = f"{PROGRAM.parent}:{cluster.search_path}"
-    process = await asyncio.create_subprocess_shell(
-        line,
-        env={**os.environ, "PATH": path, "KUBECONFIG": str(cluster.kubeconfig)},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    output, _ = await process.communicate()
-    return process.returncode, output.decode()
 
 
 async def place_of(cluster: Cluster, pod: str) -> str:

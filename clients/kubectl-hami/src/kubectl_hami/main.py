@@ -11,7 +11,7 @@ from typing import Final
 
 from hamicommon.cli.ending import exit_code
 from kubectl_hami import __version__
-from kubectl_hami.commands import bundle, completion, doctor, explain, grants, pods, top, ui, usage, waiting
+from kubectl_hami.commands import bundle, completion, defragment, doctor, explain, grants, pods, top, ui, usage, waiting
 from kubectl_hami.commands.command_line import NAME, UNKNOWN, WELL
 
 COMPLETER: Final = "kubectl_complete-hami"
@@ -47,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
     )
     found.add_argument("--version", action="version", version=f"kubectl-hami {__version__}")
     commands = found.add_subparsers(title="commands", required=True, metavar="COMMAND", dest="name")
-    for command in (top, pods, waiting, explain, grants, usage, doctor, bundle, ui, completion):
+    for command in (top, pods, waiting, explain, defragment, grants, usage, doctor, bundle, ui, completion):
         command.add(commands)
     return found
 

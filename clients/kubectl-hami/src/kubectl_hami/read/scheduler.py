@@ -5,7 +5,7 @@ Any replica knows the whole cluster; the leader is asked first, because it alone
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, Final
@@ -23,7 +23,9 @@ from kubectl_hami.values.diagnosis import SCHEDULER
 _WHAT: Final = "the scheduler"
 _SILENCE_SECONDS: Final = 3.0
 """After this time without an answer, another replica is asked as well."""
-_BAD_QUESTION: Final = {400, 404}
+_BUDGETS: Final = "/apis/policy/v1/poddisruptionbudgets"
+_NOT_FOUND: Final = 404
+_BAD_QUESTION: Final = {400, _NOT_FOUND}
 """What the scheduler answers to a question that is wrong, whichever replica is asked."""
 
 
@@ -52,6 +54,33 @@ def simulation(source: Source, pods: Sequence[Object], add: Sequence[str] = ()) 
     if (add or any(COUNT in pod for pod in pods)) and any(COUNT not in report for report in found):
         raise ReadError(_WHAT, "is of an older version, which counts each object once and adds no Nodes")
     return found
+
+
+def move_plan(source: Source, question: Mapping[str, Any]) -> dict[str, Any]:
+    """
+    Return the scheduler's plan of moves for *question*, with the PodDisruptionBudgets that the caller may list.
+
+    Raises:
+        ReadError: they cannot be read, no scheduler answers, or it refuses the question, or it is too old for it.
+    """
+    budgets = [_pruned(budget) for budget in objects(source, _BUDGETS)]
+    try:
+        found: dict[str, Any] = _asked(source, "/defragment", orjson.dumps({**question, "budgets": budgets}))
+    except ReadError as error:
+        if error.status == _NOT_FOUND:
+            raise ReadError(_WHAT, "is of an older version, which plans no moves", error.status) from error
+        raise
+    return found
+
+
+def _pruned(budget: Object) -> Object:
+    """Return the parts of a PodDisruptionBudget that a plan reads."""
+    metadata, spec, status = budget.get("metadata") or {}, budget.get("spec") or {}, budget.get("status") or {}
+    return {
+        "metadata": {key: metadata.get(key) for key in ("namespace", "name", "generation")},
+        "spec": {"selector": spec.get("selector")},
+        "status": {key: status.get(key) for key in ("observedGeneration", "disruptionsAllowed")},
+    }
 
 
 def settings(source: Source) -> dict[str, str]:

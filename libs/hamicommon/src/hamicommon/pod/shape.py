@@ -62,7 +62,7 @@ POD: Final = {
     },
 }
 _NEW_CONTAINERS: Final = [{**_CONTAINERS[0], "ports": [{"hostPort": int}]}]
-_EXPRESSIONS: Final = [{"key": str, "operator": str, "values": [str]}]
+EXPRESSIONS: Final = [{"key": str, "operator": str, "values": [str]}]
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _OBJECTS: Final = [Each(object)]
 NEW_POD: Final = {
@@ -78,7 +78,7 @@ NEW_POD: Final = {
         "nodeSelector": Each(str),
         "affinity": {
             "nodeAffinity": {
-                _REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": _EXPRESSIONS, "matchFields": _EXPRESSIONS}]}
+                _REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": EXPRESSIONS, "matchFields": EXPRESSIONS}]}
             },
             "podAffinity": {_REQUIRED: _OBJECTS},
             "podAntiAffinity": {_REQUIRED: _OBJECTS},

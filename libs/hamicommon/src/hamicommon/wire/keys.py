@@ -40,6 +40,9 @@ AUTHOR_KEYS = (NODE_SCHEDULER_POLICY, GPU_SCHEDULER_POLICY, SCORING_WEIGHTS, ENF
 DEVICE_AMOUNTS = "hami.io/device-amounts"
 """Our Pod annotation: what the webhook moved out of the limits of its containers; see `hamicommon.pod.moved`."""
 
+EVICTION_PLAN = "hami.io/eviction-plan"
+"""Pod label that `kubectl hami defragment` proposes: which plan wants the Pod evicted. No service reads it."""
+
 CLASS_TIME = "hami.io/mapping-time"
 """
 Our DeviceClass annotation: Unix seconds at which another DeviceClass of the same resource was seen to be gone. The

@@ -88,11 +88,11 @@ class KubeNode:
     """By the Pods there that have not ended."""
     pods: int = 0
 
-    def take(self, pod: "KubePod") -> None:
-        """Count one more Pod."""
-        self.pods += 1
+    def take(self, pod: "KubePod", sign: int = 1) -> None:
+        """Count one more Pod, or with -1 for *sign* one less."""
+        self.pods += sign
         for resource, units in pod.requests.items():
-            self.requested[resource] = self.requested.get(resource, 0) + units
+            self.requested[resource] = self.requested.get(resource, 0) + sign * units
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +135,11 @@ class KubeView:
         nodes = {name: node and replace(node, requested=dict(node.requested)) for name, node in self.nodes.items()}
         return replace(self, nodes=nodes)
 
-    def take(self, pod: KubePod, name: str) -> None:
-        """Count *pod* on the Node *name*."""
+    def take(self, pod: KubePod, name: str, sign: int = 1) -> None:
+        """Count *pod* on the Node *name*, or with -1 for *sign* no longer."""
         node = self.nodes.get(name)
         if node is not None:
-            node.take(pod)
+            node.take(pod, sign)
 
     def misfits(self, pod: KubePod, name: str) -> tuple[KubeMisfit, ...]:
         """Return why kube-scheduler rules out the Node *name* for *pod*, by its first filter that does."""
@@ -301,13 +301,13 @@ def _matches(term: Mapping[str, Any], node: KubeNode) -> bool:
     labels, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
     return bool(labels or fields) and all(
         chain(
-            (_holds(one, node.labels) for one in labels),
-            (_holds(one, {"metadata.name": node.name}) for one in fields),
+            (holds(one, node.labels) for one in labels),
+            (holds(one, {"metadata.name": node.name}) for one in fields),
         )
     )
 
 
-def _holds(requirement: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+def holds(requirement: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
     """Return whether *labels* meet one requirement of a selector; an unknown operator is met by none."""
     value, operator = labels.get(str(requirement.get("key"))), str(requirement.get("operator"))
     values: Sequence[object] = requirement.get("values") or ()

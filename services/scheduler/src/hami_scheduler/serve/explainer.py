@@ -3,7 +3,7 @@ Compute reports for people, in pauses of the running scheduler.
 
 A report is computed in small steps and all other work goes first, so that it does not delay kube-scheduler. It changes
 nothing. It reads one Pod, and what kube-scheduler judges by: all Nodes and Pods, in small pages, which are kept for ten
-times as long as reading them took. Neighbours: `report` has the steps, `http` calls this.
+times as long as reading them took. Neighbours: `report` and `defragmentation` have the steps, `http` calls this.
 """
 
 import asyncio
@@ -14,16 +14,21 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from hami_scheduler.errors import ApiRefusedError, ApiUnknownError
+from hami_scheduler.explain.defragmentation import Task, defragment
 from hami_scheduler.explain.gangs import MEMBERS_LIMIT, explain_member, members_of
 from hami_scheduler.explain.kube_filters import KubeNode, KubeNodes, KubeView
+from hami_scheduler.explain.movable import Budgets, Fixed, Holder, NewPod, Rules, judged, not_waiting, unread
+from hami_scheduler.explain.move_plan import Plan
 from hami_scheduler.explain.planning import simulate
 from hami_scheduler.explain.remedies import Question, as_new
 from hami_scheduler.explain.report import Report, listed
 from hami_scheduler.state.cluster import Cluster
 from hami_scheduler.state.view import ClusterView
 from hami_scheduler.values.policies import Policies
+from hamicommon.errors import HamiError
 from hamicommon.model import Object
 from hamicommon.pod.gang import Gang, gang_of
+from hamicommon.wire.errors import DecodeError
 
 _KEPT_SHARE = 10
 """What kube-scheduler judges by is read again after this many times the seconds that reading it took."""
@@ -31,6 +36,23 @@ _READ_SECONDS = 15.0
 """How long all Nodes and Pods are read before only devices are judged."""
 
 T = TypeVar("T")
+
+
+class QuestionError(HamiError):
+    """A question about Pods has no answer, because of what stands in one of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class DefragmentQuestion:
+    """What somebody wants to have planned."""
+
+    pods: tuple[tuple[str, str], ...]
+    """Namespace and name of each waiting Pod; without any, devices or Nodes are to become empty."""
+    budgets: tuple[Object, ...]
+    """The cluster's v1 PodDisruptionBudgets, which this scheduler has no right to read."""
+    empties_nodes: bool
+    moves: int
+    """The most Pods to move."""
 
 
 @dataclass(slots=True)
@@ -96,6 +118,58 @@ class Explainer:
             kube = await self._kube_view(*questions)
             return await _paused(simulate(questions, cluster.view, kube, counts, additions))
 
+    async def defragment(self, asked: DefragmentQuestion) -> Plan:
+        """
+        Return which Pods would have to move. All Nodes and Pods are read for it.
+
+        Raises:
+            ApiRefusedError, ApiUnknownError: they could not be read.
+            QuestionError: a Pod does not exist or does not wait for devices.
+        """
+        async with self._turn:
+            cluster = self.cluster()
+            waiting = [await self._waiting(namespace, name, cluster) for namespace, name in asked.pods]
+            budgets = Budgets.of(asked.budgets)
+            rules = Rules(cluster.vendors, self.policies, budgets, self.scheduler_name)
+            found: dict[str, Holder | Fixed] = {}
+
+            def judge(pod: Object) -> None:
+                """Keep what is read of a Pod that holds devices."""
+                grant = cluster.ledger.grant(str(pod["metadata"].get("uid") or ""))
+                if grant is not None and grant.amounts and (pod.get("spec") or {}).get("nodeName"):
+                    found[grant.uid] = judged(pod, grant, rules)
+
+            kube = KubeView(await self._read_nodes(judge), "", self.scheduler_name)
+            for grant in cluster.ledger.grants():
+                if grant.amounts and grant.uid not in found:
+                    found[grant.uid] = unread(grant)
+            movable = [one for one in found.values() if isinstance(one, Holder)]
+            fixed = [one for one in found.values() if isinstance(one, Fixed)]
+            queue = tuple(pod for *_, pod in sorted(waiting, key=lambda one: one[:2]))
+            task = Task(movable, fixed, budgets, queue, asked.empties_nodes, asked.moves)
+            return await _paused(defragment(task, cluster.view, kube))
+
+    async def _waiting(self, namespace: str, name: str, cluster: Cluster) -> tuple[int, str, NewPod]:
+        """
+        Return a Pod that waits for devices, behind what kube-scheduler sorts its queue by.
+
+        Raises:
+            QuestionError: it does not exist, or does not wait for devices.
+        """
+        pod = await self.read_pod(namespace, name)
+        if pod is None:
+            raise QuestionError(f"there is no Pod {namespace}/{name}")
+        try:
+            question = Question(pod, cluster.vendors, self.policies, self.left_out())
+        except DecodeError as error:
+            raise QuestionError(f"Pod {namespace}/{name}, hami.io/device-scoring-weights: {error}") from error
+        why = not_waiting(question, self.scheduler_name)
+        if why:
+            raise QuestionError(f"Pod {namespace}/{name} {why}: name a Pod that waits for devices")
+        spec, metadata = pod.get("spec") or {}, pod["metadata"]
+        new = NewPod(question.request, question.kube_pod)
+        return -(spec.get("priority") or 0), str(metadata.get("creationTimestamp") or ""), new
+
     async def _kube_view(self, *questions: Question) -> KubeView:
         """Return what kube-scheduler judges by; nothing is read if none of *questions* needs it."""
         if not any(question.request.asks_for_devices and not question.bound_to for question in questions):
@@ -113,8 +187,8 @@ class Explainer:
         asyncio.get_running_loop().call_later(kept_seconds, self._forget_kube_view)
         return self._kube
 
-    async def _read_nodes(self) -> Mapping[str, KubeNode | None]:
-        """Return what kube-scheduler judges by of each Node with devices."""
+    async def _read_nodes(self, judge: Callable[[Object], None] = lambda _: None) -> Mapping[str, KubeNode | None]:
+        """Return what kube-scheduler judges by of each Node with devices; *judge* is called with each Pod."""
         ledger = self.cluster().ledger
         nodes = KubeNodes(lambda name: name in ledger.names or name in ledger.silent)
         async for page in self.read_all("nodes"):
@@ -123,6 +197,7 @@ class Explainer:
         async for page in self.read_all("pods"):
             for pod in page:
                 nodes.add_pod(pod)
+                judge(pod)
         return nodes.nodes
 
     async def _members(self, gang: Gang) -> Sequence[Object] | None:

@@ -21,7 +21,7 @@ from hami_scheduler.search.prioritize import priorities
 from hami_scheduler.serve.bind import bind_pod
 from hami_scheduler.serve.call_priority import CallPriority
 from hami_scheduler.serve.context import Context, node_name
-from hami_scheduler.serve.explainer import Explainer
+from hami_scheduler.serve.explainer import Explainer, QuestionError
 from hami_scheduler.serve.filter import FilterAnswer, filter_pod
 from hami_scheduler.serve.listen.protocol import (
     CallError,
@@ -29,6 +29,7 @@ from hami_scheduler.serve.listen.protocol import (
     filter_body,
     priorities_body,
     read_bind,
+    read_defragmentation,
     read_nodes,
     read_pods,
     read_preempt,
@@ -98,7 +99,9 @@ def add_verbs(app: web.Application, context: Context, observe: Observe) -> None:
 
 def add_explanations(app: web.Application, explainer: Explainer, settings: Callable[[], Mapping[str, str]]) -> None:
     """
-    Serve the questions of people on *app*: GET /explain/{namespace}/{pod}, POST /simulate?add=…, GET /settings.
+    Serve the questions of people on *app*.
+
+    They are GET /explain/{namespace}/{pod}, POST /simulate?add=…, POST /defragment and GET /settings.
 
     They change nothing. Answers are JSON; failures are 404, 400 or 503 with one line of text.
     """
@@ -128,12 +131,22 @@ def add_explanations(app: web.Application, explainer: Explainer, settings: Calla
         except DecodeError as error:
             return web.Response(status=400, text=f"hami.io/device-scoring-weights: {error}\n")
 
+    async def defragment(request: web.Request) -> web.StreamResponse:
+        """Answer which Pods would have to move."""
+        try:
+            return _json(shape(await explainer.defragment(read_defragmentation(await read_body(request)))))
+        except (CallError, QuestionError) as error:
+            return web.Response(status=400, text=f"{error}\n")
+        except (ApiRefusedError, ApiUnknownError) as error:
+            return web.Response(status=503, text=f"Nodes and Pods could not be read: {error}\n")
+
     async def answer_settings(_request: web.Request) -> web.StreamResponse:
         """Answer the settings that a snapshot holds."""
         return _json(dict(settings()))
 
     app.router.add_get("/explain/{namespace}/{pod}", explain)
     app.router.add_post("/simulate", simulate)
+    app.router.add_post("/defragment", defragment)
     app.router.add_get("/settings", answer_settings)
 
 

@@ -11,11 +11,13 @@ from typing import Any
 
 import orjson
 
+from hami_scheduler.explain.defragmentation import MOVES_DEFAULT, MOVES_LIMIT, WAITING_LIMIT
 from hami_scheduler.search.preempt import Victims
+from hami_scheduler.serve.explainer import DefragmentQuestion
 from hami_scheduler.serve.filter import FilterAnswer
 from hamicommon.errors import HamiError
 from hamicommon.model import Object
-from hamicommon.pod.shape import AMOUNTS, COUNT, COUNT_LIMIT, METADATA, NEW_POD, POD, Each, check_shape
+from hamicommon.pod.shape import AMOUNTS, COUNT, COUNT_LIMIT, EXPRESSIONS, METADATA, NEW_POD, POD, Each, check_shape
 from hamicommon.wire.errors import DecodeError
 
 PODS_LIMIT = 500
@@ -26,6 +28,18 @@ class CallError(HamiError):
     """A body that breaks the extender protocol."""
 
 
+_DEFRAGMENTATION = {
+    "pods": [{"namespace": str, "name": str}],
+    "budgets": [
+        {
+            "metadata": {"namespace": str, "name": str, "generation": int},
+            "spec": {"selector": {"matchLabels": Each(str), "matchExpressions": EXPRESSIONS}},
+            "status": {"observedGeneration": int, "disruptionsAllowed": int},
+        }
+    ],
+    "empty": str,
+    "moves": int,
+}
 _NODE = {"metadata": METADATA, "status": {"capacity": AMOUNTS, "allocatable": AMOUNTS}}
 
 
@@ -147,6 +161,31 @@ def _object(body: bytes, what: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise CallError(f"{what} must be a JSON object, not {type(found).__name__}")
     return {key.lower(): value for key, value in found.items()}
+
+
+def read_defragmentation(body: bytes) -> DefragmentQuestion:
+    """
+    Return the question for a plan in *body*.
+
+    Raises: CallError.
+    """
+    try:
+        found = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise CallError(str(error)) from error
+    _check(found, _DEFRAGMENTATION, "question")
+    pods = [(pod.get("namespace") or "", pod.get("name") or "") for pod in found.get("pods") or ()]
+    if len(pods) > WAITING_LIMIT:
+        raise CallError(f"question.pods must be at most {WAITING_LIMIT} Pods, not {len(pods)}")
+    if not all(map(all, pods)):
+        raise CallError("question.pods must have namespace and name each")
+    empty = found.get("empty") or "devices"
+    if empty not in ("devices", "nodes"):
+        raise CallError(f"question.empty must be devices or nodes, not {empty[:40]!r}")
+    moves = MOVES_DEFAULT if found.get("moves") is None else found["moves"]
+    if not 1 <= moves <= MOVES_LIMIT:
+        raise CallError(f"question.moves must be between 1 and {MOVES_LIMIT}, not {str(moves)[:40]}")
+    return DefragmentQuestion(tuple(dict.fromkeys(pods)), tuple(found.get("budgets") or ()), empty == "nodes", moves)
 
 
 def _are_names(found: Any) -> bool:
