@@ -15,6 +15,7 @@ from kubectl_hami.read.scheduler import move_plan
 from kubectl_hami.read.source import Endpoint, ReadError
 
 from .fakes import FakeSource, a_service
+from .test_hostile import HOSTILE, OBEYED
 
 BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
 BUDGET = {
@@ -178,6 +179,19 @@ def test_json_has_the_plan_and_its_lines(monkeypatch: pytest.MonkeyPatch, capsys
     run(monkeypatch, Asked(plan), "large", "-o", "json")
 
     assert {"cluster": "fake", **plan, "commands": list(commands(plan))} == orjson.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("form", ["table", "wide", "json", "yaml"])
+def test_terminal_gets_nothing_that_it_obeys(
+    form: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever tenants call their controllers and budgets."""
+    plan = a_plan(fixed=[{"namespace": "n", "pod": "p", "node": "a", "why": HOSTILE}], fixedCount=1)
+    plan["moves"][0]["owner"] += HOSTILE
+
+    run(monkeypatch, Asked(plan), "large", "-o", form)
+
+    assert [] == OBEYED.findall(capsys.readouterr().out)
 
 
 @pytest.mark.parametrize(

@@ -224,7 +224,39 @@ def test_devices_closed_before_are_told_so_that_they_stay_closed() -> None:
     assert ("a", ("GPU-a",), ("GPU-z",)) == (cordon.node, cordon.devices, cordon.before)
 
 
+def test_device_that_an_operator_has_closed_is_not_opened_by_a_plan() -> None:
+    """A Pod on it and on another device moves, and only the other device is closed and opened again."""
+    node = a_node("a", a_device("GPU-a"), a_device("GPU-z", index=1))
+    node["metadata"]["annotations"]["hami.io/device-cordon"] = "GPU-z"
+    cluster = a_cluster(node, a_node("b", a_device("GPU-b"), a_device("GPU-c", index=1)))
+    holders = [
+        a_holder("x", "a", "GPU-a", "GPU-z", mib=4000),
+        *(a_holder(f"y{uuid}", "b", uuid, mib=9000) for uuid in ("GPU-b", "GPU-c")),
+    ]
+
+    [cordon] = planned(cluster, holders, a_new_pod("large")).cordons
+
+    assert ("a", ("GPU-a",), ("GPU-z",)) == (cordon.node, cordon.devices, cordon.before)
+
+
 # Bounds
+
+
+def test_search_that_takes_too_long_ends_with_what_it_has() -> None:
+    """However dear a try is."""
+    cluster = a_cluster(*(a_node(name, a_device(f"GPU-{name}")) for name in "abcdef"))
+    holders = [a_holder(f"x{name}", name, f"GPU-{name}", mib=2000) for name in "abcdef"]
+    for holder in holders:
+        cluster.ledger.put(holder.grant)
+    moments = iter(range(1000))
+
+    plan = finish(
+        defragment(Task(holders, [], Budgets()), cluster.view, only_devices(cluster), lambda: next(moments) > 8)
+    )
+
+    assert 0 < len(plan.empties) < 5
+    assert len(plan.moves) == len(plan.empties)
+    assert not plan.is_best
 
 
 def test_plan_moves_no_more_pods_than_asked() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from hami_scheduler.explain.defragmentation import MOVES_LIMIT
+from hami_scheduler.serve import explainer
 from hamicommon.model import Object
 from testbed.waiting import eventually
 
@@ -130,3 +131,14 @@ async def test_nodes_that_cannot_be_read_give_no_plan(scheduler: Running) -> Non
 
     assert 503 == status
     assert text.startswith("Nodes and Pods could not be read: ")
+
+
+async def test_plan_is_refused_where_it_would_take_too_much_memory(
+    scheduler: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The scheduler must not end because somebody asks."""
+    monkeypatch.setattr(explainer, "HOLDERS_LIMIT", 0)
+    running(scheduler.api, "one", "exact", "GPU-a", 3000, kind="ReplicaSet")
+    await until_held(scheduler, "one")
+
+    assert (400, "1 Pods and claims hold devices: a plan is made for at most 0\n") == await asked(scheduler, {})

@@ -3,9 +3,10 @@ Which Pods would have to move so that waiting Pods fit, or so that as many devic
 
 A plan is a set of Pods to evict: `forecast` says where the scheduler would place them again, and what fits then. The
 search goes depth first, the most promising set first, and every set is forecast as a whole. It is exhaustive on a small
-cluster, and ends at `TRIES_LIMIT` on a large one; then the plan says so. A try is one Pod on one Node, one search
-of the cluster, or a set that budgets forbid. Only a search of the cluster takes time that grows with its devices, and a
-plan takes at most about `TRIES_LIMIT` of them. Neighbours: `movable` has the Pods, `move_plan` what a plan says.
+cluster, and ends at `TRIES_LIMIT` on a large one; then the plan says so. A try is one Pod on one Node, one search of
+the cluster, or a set that budgets forbid. Only a search of the cluster takes time that grows with its devices. A plan
+takes at most `TRIES_LIMIT` of them, and those of its last forecasts. Neighbours: `movable` has the Pods, `move_plan`
+what a plan says.
 """
 
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -18,7 +19,6 @@ from hami_scheduler.explain.movable import Budgets, Fixed, Holder, NewPod
 from hami_scheduler.explain.move_plan import Cordon, Device, Fit, Move, Plan, Spot
 from hami_scheduler.explain.planning import copied
 from hami_scheduler.search.filter import Choice
-from hami_scheduler.state.ledger import Ledger
 from hami_scheduler.state.view import ClusterView
 
 TRIES_LIMIT = 20_000
@@ -60,10 +60,16 @@ class Task:
     moves: int = MOVES_DEFAULT
 
 
-def defragment(task: Task, view: ClusterView, kube: KubeView) -> Generator[None, None, Plan]:
-    """Return the best plan that was found for *task*; *view* and *kube* stay as they are."""
-    view, kube = (yield from copied(view)), kube.copy()
-    search = _ForPods(task, view, kube) if task.waiting else _ForEmpties(task, view, kube)
+def defragment(
+    task: Task, view: ClusterView, kube: KubeView, is_late: Callable[[], bool] = lambda: False
+) -> Generator[None, None, Plan]:
+    """
+    Return the best plan that was found for *task*; *view* and *kube* stay as they are.
+
+    The search ends once *is_late*, because a Pod with many containers makes a try dear.
+    """
+    forecast = Forecast((yield from copied(view)), kube.copy(), is_late)
+    search = _ForPods(task, forecast) if task.waiting else _ForEmpties(task, forecast)
     yield from search.run()
     return search.plan()
 
@@ -80,19 +86,19 @@ class _Best:
 class _Search:
     """What both searches have."""
 
-    def __init__(self, task: Task, view: ClusterView, kube: KubeView) -> None:
+    def __init__(self, task: Task, forecast: Forecast) -> None:
         self.task = task
-        self.ledger: Ledger = view.ledger
-        self.forecast = Forecast(view, kube)
+        self.ledger = forecast.ledger
+        self.forecast = forecast
         self.best = _Best()
         self.is_best = True
 
     @property
     def is_spent(self) -> bool:
         """Whether the search must end now."""
-        if self.forecast.tries >= TRIES_LIMIT:
-            self.is_best = False
-        return self.forecast.tries >= TRIES_LIMIT
+        is_spent = self.forecast.tries >= TRIES_LIMIT or self.forecast.is_late()
+        self.is_best = self.is_best and not is_spent
+        return is_spent
 
     def is_allowed(self, leaving: Leaving) -> bool:
         """Return whether *leaving* may be evicted together."""
@@ -146,20 +152,20 @@ class _Search:
         of_node: dict[str, set[str]] = {}
         for node, uuid in closed:
             of_node.setdefault(node, set()).add(uuid)
-        before = {
-            name: entry.inventory.cordoned if (entry := self.ledger.node(name)) else frozenset() for name in of_node
-        }
-        return tuple(
-            Cordon(node, tuple(sorted(of_node[node])), tuple(sorted(before[node] - of_node[node])))
-            for node in sorted(of_node)
-        )
+        found = []
+        for node, uuids in sorted(of_node.items()):
+            entry = self.ledger.node(node)
+            before = entry.inventory.cordoned if entry else frozenset[str]()
+            if not uuids <= before:
+                found.append(Cordon(node, tuple(sorted(uuids - before)), tuple(sorted(before))))
+        return tuple(found)
 
 
 class _ForPods(_Search):
     """Finds the fewest Pods that must leave for waiting Pods."""
 
-    def __init__(self, task: Task, view: ClusterView, kube: KubeView) -> None:
-        super().__init__(task, view, kube)
+    def __init__(self, task: Task, forecast: Forecast) -> None:
+        super().__init__(task, forecast)
         self._on_node: dict[str, list[Holder]] = {}
         for holder in task.movable:
             self._on_node.setdefault(holder.grant.node, []).append(holder)
@@ -225,7 +231,7 @@ class _ForPods(_Search):
             for node in self._nodes(leaving, pod):
                 for pool in self._pools(node, leaving, pod):
                     yield
-                    if self.forecast.tries < limit:
+                    if self.forecast.tries < limit and not self.is_spent:
                         found += yield from self._sets_of(pool, node, pod)
                     else:
                         self.is_best = False
@@ -273,14 +279,13 @@ class _ForPods(_Search):
         left = _SETS_OF_POOL
         for size in range(1, len(pool) + 1):
             for some in combinations(pool, size):
-                if any(set(less) <= set(some) for less in found):
-                    continue
                 if left == 0:
                     self.is_best = False
                     return [*found, *self._walked(pool, node, pod)]
                 left -= 1
                 yield
-                if self._fits_without(some, node, pod):
+                has_more_than_needed = any(set(less) <= set(some) for less in found)
+                if not has_more_than_needed and self._fits_without(some, node, pod):
                     found.append(some)
         return found
 
@@ -308,8 +313,8 @@ class _ForPods(_Search):
 class _ForEmpties(_Search):
     """Finds the most devices or Nodes that can be made empty."""
 
-    def __init__(self, task: Task, view: ClusterView, kube: KubeView) -> None:
-        super().__init__(task, view, kube)
+    def __init__(self, task: Task, forecast: Forecast) -> None:
+        super().__init__(task, forecast)
         self._groups: list[_Group] = []
         """What can be made empty, the easiest first."""
         self._empty: set[Place] = set()

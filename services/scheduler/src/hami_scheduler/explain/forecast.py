@@ -44,12 +44,13 @@ class Outcome:
 class Forecast:
     """A copy of a cluster, in which Pods come and go."""
 
-    def __init__(self, view: ClusterView, kube: KubeView) -> None:
-        """Take *view* and *kube*, which nobody else changes."""
+    def __init__(self, view: ClusterView, kube: KubeView, is_late: Callable[[], bool]) -> None:
+        """Take *view* and *kube*, which nobody else changes; every forecast fails once *is_late*."""
+        self.is_late = is_late
         self.tries = 0
         """How often a Pod was tried on a Node or in the cluster; what a search is bounded by."""
         self._view = view
-        self._ledger = view.ledger
+        self.ledger = view.ledger
         self._kube = kube
         self._memo = Memo()
         self._undo: list[Callable[[], None]] = []
@@ -58,7 +59,7 @@ class Forecast:
         self, leaving: Sequence[Holder], waiting: Sequence[NewPod] = (), closed: frozenset[Place] = frozenset()
     ) -> Generator[None, None, Outcome | None]:
         """
-        Return what becomes of the Pods *leaving* and *waiting*, None if one that leaves fits nowhere.
+        Return what becomes of the Pods *leaving* and *waiting*, None if one that leaves fits nowhere, or if it is late.
 
         *waiting* are placed in their order, after all others; *closed* devices are closed as well.
         """
@@ -72,12 +73,12 @@ class Forecast:
             yield
             for holder in sorted(leaving, key=eviction_order):
                 choice = self.place(holder.pod)
-                if choice is None:
+                if choice is None or self.is_late():
                     return None
                 moves.append((holder, choice))
                 yield
             for inventory in before:
-                self._ledger.put_node(inventory)
+                self.ledger.put_node(inventory)
             return Outcome(tuple(moves), tuple(map(self.place, waiting)), closed)
         finally:
             self.undo(begin)
@@ -113,18 +114,18 @@ class Forecast:
         of_node: dict[str, set[str]] = {}
         for node, uuid in places:
             of_node.setdefault(node, set()).add(uuid)
-        opened = [entry.inventory for node in of_node if (entry := self._ledger.node(node))]
+        opened = [entry.inventory for node in of_node if (entry := self.ledger.node(node))]
         for inventory in opened:
             closed = inventory.cordoned | of_node[inventory.name]
-            self._ledger.put_node(replace(inventory, cordoned=closed))
-            self._undo.append(partial(self._ledger.put_node, inventory))
+            self.ledger.put_node(replace(inventory, cordoned=closed))
+            self._undo.append(partial(self.ledger.put_node, inventory))
         return opened
 
     def fits(self, pod: NewPod, node: str) -> bool:
         """Return whether *pod* would get devices on *node*, and kube-scheduler does not rule it out."""
         self.tries += 1
         allowances = self._view.allowances(pod.request)
-        found = try_node(pod.request, node, self._ledger, allowances)
+        found = try_node(pod.request, node, self.ledger, allowances)
         return isinstance(found, Placement) and not self._kube.misfits(pod.kube, node)
 
     # Inside
@@ -141,19 +142,19 @@ class Forecast:
         left_out: set[str] = set()
         while True:
             self.tries += 1
-            choice = search.choose(dict.fromkeys(name for name in self._ledger.names if name not in left_out))
+            choice = search.choose(dict.fromkeys(name for name in self.ledger.names if name not in left_out))
             if choice is None or not self._kube.misfits(pod.kube, choice.node):
                 return choice
             left_out.add(choice.node)
             if len(left_out) == _ASKED_ONE_BY_ONE:
-                left_out |= {name for name in self._ledger.names if self._kube.misfits(pod.kube, name)}
-                self.tries += len(self._ledger.names) // NODES_A_TRY
+                left_out |= {name for name in self.ledger.names if self._kube.misfits(pod.kube, name)}
+                self.tries += len(self.ledger.names) // NODES_A_TRY
 
     def _count(self, grant: Grant, pod: KubePod, sign: int) -> None:
         if sign > 0:
-            self._ledger.put(grant)
+            self.ledger.put(grant)
         else:
-            self._ledger.drop(grant.uid)
+            self.ledger.drop(grant.uid)
         self._view.quotas.count(grant, sign)
         self._kube.take(pod, grant.node, sign)
 

@@ -35,6 +35,11 @@ _KEPT_SHARE = 10
 _READ_SECONDS = 15.0
 """How long all Nodes and Pods are read before only devices are judged."""
 
+HOLDERS_LIMIT = 30_000
+"""Pods with devices of which a plan may be made; each takes some 3 KiB while it is."""
+_SEARCH_SECONDS = 15.0
+"""How long a plan of moves is searched for. The client waits 30 s, and all Nodes and Pods are read first."""
+
 T = TypeVar("T")
 
 
@@ -124,10 +129,13 @@ class Explainer:
 
         Raises:
             ApiRefusedError, ApiUnknownError: they could not be read.
-            QuestionError: a Pod does not exist or does not wait for devices.
+            QuestionError: a Pod does not exist or does not wait for devices, or too many Pods hold some.
         """
         async with self._turn:
             cluster = self.cluster()
+            count = sum(1 for _ in cluster.ledger.grants())
+            if count > HOLDERS_LIMIT:
+                raise QuestionError(f"{count} Pods and claims hold devices: a plan is made for at most {HOLDERS_LIMIT}")
             waiting = [await self._waiting(namespace, name, cluster) for namespace, name in asked.pods]
             budgets = Budgets.of(asked.budgets)
             rules = Rules(cluster.vendors, self.policies, budgets, self.scheduler_name)
@@ -147,7 +155,8 @@ class Explainer:
             fixed = [one for one in found.values() if isinstance(one, Fixed)]
             queue = tuple(pod for *_, pod in sorted(waiting, key=lambda one: one[:2]))
             task = Task(movable, fixed, budgets, queue, asked.empties_nodes, asked.moves)
-            return await _paused(defragment(task, cluster.view, kube))
+            end = time.monotonic() + _SEARCH_SECONDS
+            return await _paused(defragment(task, cluster.view, kube, lambda: time.monotonic() > end))
 
     async def _waiting(self, namespace: str, name: str, cluster: Cluster) -> tuple[int, str, NewPod]:
         """
