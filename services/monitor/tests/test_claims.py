@@ -3,6 +3,7 @@ Shares of ResourceClaims: the records and regions that the device plugin makes, 
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from itertools import count
 from pathlib import Path
@@ -22,14 +23,18 @@ from hami_monitor.decide.watchdog.findings import Kind
 from hami_monitor.serve.claims import ClaimRegions
 from hami_monitor.serve.monitor import Monitor
 from hamicommon.dra.grants import CLAIMS, RECORDS, ClaimGrant, GrantedResult, encode_record
-from hamicommon.model import MigAllocation, MigPlacement, Object, Share
+from hamicommon.model import Device, MigAllocation, MigPlacement, Object, Share
 from hamicommon.pod.control_groups import ContainerGroup
 from hamicommon.runtime.api.kube import Kube
 from hamicommon.runtime.host.records import UNPRELOADED, record
+from hamicommon.vendors.nvidia import REGISTER_KEY
+from hamicommon.wire.node_devices import encode_node_devices
+from testbed.waiting import eventually
 
 from .pod_server import PodServer
 from .region_files import HookPath, Process, a_region
 from .service import Labels, Start, eventually_equal
+from .test_accounts import sums, write_book
 from .watchdog.values import GPU_A, a_device
 
 BIG, SMALL = ContainerKey("c1", "big"), ContainerKey("c1", "small")
@@ -117,6 +122,46 @@ async def test_containers_with_a_claim_are_shown_as_long_as_it_is_prepared(
 
         (hook_path.path / CLAIMS / RECORDS / f"{grant.uid}.json").unlink()
         await eventually_equal(found, [{}, {}, {}])
+
+
+async def test_time_of_a_claim_is_charged_to_the_pod_that_was_bound_first_and_then_to_the_next(
+    hook_path: HookPath, pod_server: PodServer, started: Start
+) -> None:
+    """Two Pods use one share of a tenth of the device. When the first has ended, its time stays and the second pays."""
+    hour_ago = time.time() - 3600
+    pod_server.change_node(annotations={REGISTER_KEY: encode_node_devices([Device(GPU_A, 10, 1000, 100, "T4")])})
+    write_book(hook_path, GPU_A, until_seconds=hour_ago)
+    prepare(hook_path, a_grant())
+    first, second = a_bound_claim_pod("u1", hour_ago), a_bound_claim_pod("u2", hour_ago + 1800)
+    for pod in (first, second):
+        pod_server.put(pod)
+
+    async with started() as service:
+        await eventually(lambda: sums(service, "hami_share_held_seconds_total", "pod"))
+        held = await sums(service, "hami_share_held_seconds_total", "pod")
+        idle = await sums(service, "hami_device_idle_seconds_total", "device_uuid")
+        assert {"pod-u1": pytest.approx(360, abs=10)} == held
+        assert {GPU_A: pytest.approx(3240, abs=40)} == idle
+
+        ended = {"terminated": {"finishedAt": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}}
+        statuses = [{"name": "main", "state": ended}]
+        pod_server.put({**first, "status": {**first["status"], "phase": "Succeeded", "containerStatuses": statuses}})
+
+        async def is_handed_over() -> bool:
+            return "pod-u2" in await sums(service, "hami_share_held_seconds_total", "pod")
+
+        await eventually(is_handed_over, "the second Pod pays")
+        later = await sums(service, "hami_share_held_seconds_total", "pod")
+        assert held["pod-u1"] <= later["pod-u1"] <= held["pod-u1"] + 10
+        assert later["pod-u2"] < 10
+
+
+def a_bound_claim_pod(uid: str, began_seconds: float) -> Object:
+    """Return a running Pod that was bound at *began_seconds*."""
+    pod = a_claim_pod(uid)
+    moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(began_seconds))
+    bound = {"type": "PodScheduled", "status": "True", "lastTransitionTime": moment}
+    return {**pod, "status": {**pod["status"], "conditions": [bound]}}
 
 
 @pytest.fixture

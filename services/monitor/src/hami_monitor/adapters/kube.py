@@ -17,8 +17,9 @@ import structlog
 
 from hami_monitor.decide.containers import PodCache
 from hami_monitor.decide.pods import MonitoredPod, monitored_pod, pod_uid
-from hami_monitor.decide.share_time import ShareTime
+from hami_monitor.decide.share_time import ShareTime, with_claims
 from hami_monitor.decide.watchdog.owners import PodOwner, pod_owner
+from hamicommon.model import Share
 from hamicommon.runtime.api.event_queue import EventQueue
 from hamicommon.runtime.api.kube import Kube, Reflector, event
 
@@ -42,6 +43,8 @@ class Pods:
         self._pods: dict[str, MonitoredPod | None] = {}
         """By UID; None for a Pod without devices."""
         self._owners: dict[str, PodOwner] = {}
+        self._claimed: dict[str, tuple[Share, ...]] = {}
+        """The shares of claims that each Pod is charged with, by UID."""
         self._departed: list[ShareTime] = []
         """Of Pods that are gone."""
         self.has_changed = False
@@ -83,8 +86,25 @@ class Pods:
 
     def share_times(self) -> tuple[ShareTime, ...]:
         """Return how long each Pod holds its shares, also those that are gone and not forgotten yet."""
-        known = (pod.share_time for pod in self._pods.values() if pod is not None)
+        known = map(self._share_time, self._pods.values())
         return (*self._departed, *(share_time for share_time in known if share_time is not None))
+
+    def charge(self, claimed: Mapping[str, tuple[Share, ...]]) -> None:
+        """
+        Charge Pods with the shares of claims from now on, by UID.
+
+        Another Pod stays charged with what it was: what is prepared for it may be gone before its end is known.
+        """
+        kept = {uid: held for uid, held in self._claimed.items() if uid in self._pods}
+        self.has_changed |= any(held != kept.get(uid) for uid, held in claimed.items())
+        self._claimed = {**kept, **claimed}
+
+    def _share_time(self, pod: MonitoredPod | None) -> ShareTime | None:
+        """Return how long *pod* holds its shares, with those of claims."""
+        if pod is None or pod.share_time is None:
+            return None
+        claimed = self._claimed.get(pod.uid)
+        return with_claims(pod.share_time, claimed) if claimed else pod.share_time
 
     def forget_departed(self, until_seconds: float) -> None:
         """Forget the Pods that are gone and ended before *until_seconds*."""
@@ -144,9 +164,10 @@ class Pods:
 
     def _depart(self, pod: MonitoredPod | None, at_seconds: float) -> None:
         """Keep how long *pod* held its shares; it was gone at *at_seconds*."""
-        if pod is not None and pod.share_time is not None:
-            ended_seconds = min(pod.share_time.ended_seconds, at_seconds)
-            self._departed.append(replace(pod.share_time, ended_seconds=ended_seconds))
+        share_time = self._share_time(pod)
+        if share_time is not None and share_time.containers:
+            ended_seconds = min(share_time.ended_seconds, at_seconds)
+            self._departed.append(replace(share_time, ended_seconds=ended_seconds))
             self.has_changed = True
 
 

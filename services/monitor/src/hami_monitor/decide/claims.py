@@ -6,6 +6,7 @@ A request with MIG instances has none.
 Neighbours: `hamicommon.dra.grants` reads what was prepared, `pods` has the Pods.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -14,7 +15,7 @@ from hami_monitor.decide.containers import ContainerKey
 from hami_monitor.decide.grants import Grant
 from hami_monitor.decide.pods import MonitoredPod
 from hamicommon.dra.grants import ClaimGrant, requests_of, used_requests
-from hamicommon.model import MigAllocation
+from hamicommon.model import MigAllocation, Share
 from hamicommon.pod.variables import DEFAULT_PRIORITY
 
 T = TypeVar("T")
@@ -90,6 +91,28 @@ def with_claims(
         instances = [(container, one) for container, grant in held.items() for one in grant.instances]
         found.append(replace(pod, shares=shares, mig_allocations=(*pod.mig_allocations, *instances)) if held else pod)
     return tuple(found)
+
+
+def charged(
+    pods: Iterable[MonitoredPod], used: Mapping[ContainerKey, UsedRequest], grants: Mapping[ContainerKey, Grant]
+) -> dict[str, tuple[Share, ...]]:
+    """
+    Return the shares of claims whose time each of *pods* is charged with, by UID.
+
+    Pods that use the same request hold one share. It is charged to the one that was bound first and has not ended;
+    the others are charged with nothing.
+    """
+    known = sorted(pods, key=lambda pod: (pod.share_time.began_seconds if pod.share_time else math.inf, pod.uid))
+    found: dict[str, tuple[Share, ...]] = {}
+    charged_for: set[ContainerKey] = set()
+    for pod in known:
+        for container in pod.claims if pod.holds else ():
+            request = used.get(ContainerKey(pod.uid, container))
+            if request is not None:
+                shares = () if request.key in charged_for else grants[request.key].shares
+                found[pod.uid] = (*found.get(pod.uid, ()), *shares)
+                charged_for.add(request.key)
+    return found
 
 
 def by_container(values: Mapping[ContainerKey, T], used: Mapping[ContainerKey, UsedRequest]) -> dict[ContainerKey, T]:

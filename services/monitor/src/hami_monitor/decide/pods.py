@@ -37,7 +37,7 @@ class MonitoredPod:
     mig_allocations: tuple[tuple[str, MigAllocation], ...] = ()
     """Each MIG instance with the name of its container."""
     share_time: ShareTime | None = None
-    """How long it holds its shares, also after it has ended; None if it has none."""
+    """How long it holds its shares, also after it has ended, without those of claims; None if that is unknown."""
     claims: Mapping[str, tuple[ClaimUse, ...]] = field(default_factory=dict)
     """The ResourceClaims that its containers use, by the container's name."""
     holds: bool = True

@@ -8,7 +8,7 @@ Neighbours: `pods` reads the shares, `accounts` adds the time up.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hamicommon.model import Share
@@ -41,17 +41,22 @@ class ShareTime:
     ended_seconds: float = LASTING
 
 
+def with_claims(share_time: ShareTime, shares: tuple[Share, ...]) -> ShareTime:
+    """Return *share_time* with the *shares* of ResourceClaims, which a Pod holds from its bind to its end."""
+    return replace(share_time, containers=((ContainerKind.SIDECAR, shares), *share_time.containers))
+
+
 def pod_share_time(
     pod: Mapping[str, Any], containers: Sequence[tuple[ContainerKind, tuple[Share, ...]]]
 ) -> ShareTime | None:
     """
-    Return how long *pod* holds the shares of *containers*; None without shares, or if no moment can be read.
+    Return how long *pod* holds the shares of *containers*; None if no moment can be read.
 
     A Pod that has ended holds nothing from the end of its last container on.
     """
     metadata, status = pod.get("metadata") or {}, pod.get("status") or {}
     began = _began(metadata, status)
-    if not containers or began is None:
+    if began is None:
         return None
     return ShareTime(
         namespace=str(metadata.get("namespace") or ""),

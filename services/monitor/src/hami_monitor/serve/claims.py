@@ -16,6 +16,7 @@ from hami_monitor.adapters.regions import Regions
 from hami_monitor.decide.claims import (
     UsedRequest,
     by_container,
+    charged,
     request_grants,
     used_by,
     with_claims,
@@ -26,6 +27,7 @@ from hami_monitor.decide.grants import Grant
 from hami_monitor.decide.pods import MonitoredPod
 from hami_monitor.decide.usage import ContainerUsage
 from hamicommon.dra.grants import CLAIMS, RECORDS, ClaimGrant
+from hamicommon.model import Share
 from hamicommon.runtime.host.claim_records import read_records
 
 logger = structlog.get_logger()
@@ -62,6 +64,11 @@ class ClaimRegions:
         """Return *pods* with the shares of their claims."""
         known = tuple(pods)
         return with_claims(known, self.used_by(known), self.grants)
+
+    def charged(self, pods: Iterable[MonitoredPod]) -> dict[str, tuple[Share, ...]]:
+        """Return the shares whose time each of *pods* is charged with, by UID."""
+        known = tuple(pods)
+        return charged(known, self.used_by(known), self.grants)
 
     def prioritized(self, pods: Iterable[MonitoredPod]) -> dict[ContainerKey, Grant]:
         """Return what each prepared request has, with the priority of those of *pods* that use it."""

@@ -142,6 +142,7 @@ class Rounds:
         try:
             directories, odd_names = self._directories.scan()
             self.claims.look()
+            self._pods.charge(self.claims.charged(self._pods.shown()))
         except OSError as error:
             self._report_scan(f"{self._directories.path}: {error.strerror}")
             self._listed = None
