@@ -30,6 +30,8 @@ from hamicommon.dra.grants import CLAIMS, RECORDS, ClaimGrant
 from hamicommon.model import Share
 from hamicommon.runtime.host.claim_records import read_records
 
+_Asked = tuple[tuple[MonitoredPod, ...], tuple[ClaimGrant, ...]]
+
 logger = structlog.get_logger()
 
 
@@ -43,6 +45,8 @@ class ClaimRegions:
         self.grants: Mapping[ContainerKey, Grant] = {}
         """What each prepared request has, at the last look."""
         self._claims: tuple[ClaimGrant, ...] = ()
+        self._last: tuple[_Asked, dict[ContainerKey, UsedRequest]] | None = None
+        """Who uses what, as it was asked last: a scrape asks several times."""
         self._listed: tuple[ContainerDirectory, ...] = ()
         self._problems: Mapping[Path, str] = {}
 
@@ -58,7 +62,10 @@ class ClaimRegions:
 
     def used_by(self, pods: Iterable[MonitoredPod]) -> dict[ContainerKey, UsedRequest]:
         """Return the request that each container of *pods* uses."""
-        return used_by(pods, self._claims)
+        asked = tuple(pods), self._claims
+        if self._last is None or self._last[0] != asked:
+            self._last = asked, used_by(*asked)
+        return self._last[1]
 
     def shown(self, pods: Iterable[MonitoredPod]) -> tuple[MonitoredPod, ...]:
         """Return *pods* with the shares of their claims."""
