@@ -36,6 +36,13 @@ class Claims(History):
         for number, item in enumerate(slices_of(self.dra_node)):
             self.add(Change.ADDED, SLICE, {**item, "metadata": {**item["metadata"], "name": f"d-{number}"}})
 
+    def open_all_to_pods(self) -> None:
+        """Write a version of the Node that offers every device to Pods that ask by resources."""
+        metadata = self.dra_node["metadata"]
+        devices = decode_node_devices(metadata["annotations"][REGISTER])
+        opened = {REGISTER: encode_node_devices([replace(device, healthy=True) for device in devices])}
+        self.add(Change.MODIFIED, NODE, {**self.dra_node, "metadata": {**metadata, "annotations": opened}})
+
     def claim(self, name: str, *results: Object, change: Change = Change.MODIFIED) -> int:
         """Write a version of a claim with an allocation, if it has *results*."""
         status = {"allocation": {"devices": {"results": list(results)}}} if results else {}
@@ -97,10 +104,7 @@ def test_more_claims_than_replicas_are_found() -> None:
 def test_claim_beside_a_pod_that_holds_the_device_is_found() -> None:
     """Such as one that ran before the device was kept for claims. Both are summed up."""
     history = Claims()
-    devices = decode_node_devices(history.dra_node["metadata"]["annotations"][REGISTER])
-    opened = {REGISTER: encode_node_devices([replace(device, healthy=True) for device in devices])}
-    metadata = {**history.dra_node["metadata"], "annotations": opened}
-    history.add(Change.MODIFIED, NODE, {**history.dra_node, "metadata": metadata})
+    history.open_all_to_pods()
     history.pod(a_pod("before", share(50000, 10, history.uuids[0]), node="d"))
     history.add(Change.MODIFIED, NODE, history.dra_node)
     version = history.claim("a", a_result(50000))
@@ -111,10 +115,7 @@ def test_claim_beside_a_pod_that_holds_the_device_is_found() -> None:
 def test_device_that_pods_and_claims_can_get_is_found() -> None:
     """The inventory offers the device to Pods that ask by resources, and a claim holds it."""
     history = Claims()
-    devices = decode_node_devices(history.dra_node["metadata"]["annotations"][REGISTER])
-    opened = {REGISTER: encode_node_devices([replace(device, healthy=True) for device in devices])}
-    metadata = {**history.dra_node["metadata"], "annotations": opened}
-    history.add(Change.MODIFIED, NODE, {**history.dra_node, "metadata": metadata})
+    history.open_all_to_pods()
     history.wait(60)
     version = history.claim("a", a_result(1000))
 
