@@ -79,8 +79,6 @@ class Cluster(ABC):
     kubeconfig: Path
     recorder: "Recorder | None" = None
     """Of its history; see `harness.recording`."""
-    has_claims = False
-    """Whether Pods get shares by ResourceClaims, which its history then has."""
     namespace: str = "default"
     """The namespace of all Pods that are created and read."""
     gives_percentages = True
@@ -90,6 +88,11 @@ class Cluster(ABC):
     def search_path(self) -> str:
         """The PATH of the commands with which people work on this cluster, such as kubectl."""
         return os.environ.get("PATH", os.defpath)
+
+    @property
+    def serves_claims(self) -> bool:
+        """Whether its API server has ResourceClaims and ResourceSlices, which its history then has."""
+        return False
 
     # --- parts -----------------------------------------------------------------------------------------------------
 

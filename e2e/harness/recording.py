@@ -61,7 +61,7 @@ def _recorder(cluster: Cluster) -> Recorder:
         return seen_variables(environment), limits.read_text() if limits.exists() else None
 
     api = Client.from_kubeconfig(cluster.kubeconfig, "recorder")
-    return Recorder(api, cluster.device_config, look, KINDS if cluster.has_claims else CORE_KINDS)
+    return Recorder(api, cluster.device_config, look, KINDS if cluster.serves_claims else CORE_KINDS)
 
 
 def _new_file() -> Path:

@@ -37,7 +37,7 @@ async def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
         await api.create("/api/v1/namespaces", {"metadata": {"name": "d"}})
         await api.create("/api/v1/nodes", NODE)
         found = SimpleNamespace(
-            has_claims=False,
+            serves_claims=False,
             api=api,
             kubeconfig=tmp_path / "kubeconfig",
             device_config=config,

@@ -44,7 +44,6 @@ class ClaimingCluster(RealCluster):
     """
 
     gives_percentages = False
-    has_claims = True
 
     @classmethod
     def of(cls, cluster: RealCluster) -> "ClaimingCluster":

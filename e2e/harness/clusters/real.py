@@ -21,6 +21,7 @@ from controlplane.machines.machine import MachineError
 from controlplane.programs.build import DEFAULT_KUBERNETES, binaries
 from hamicommon.model import Object
 from harness import recording
+from harness.claims import is_new_enough
 from harness.cluster import ROOT, Cluster, Requests, Settings
 from harness.clusters.release import CHART, DEPLOY_SECONDS, HAMI, HOME_LABEL, Release, Value
 from harness.isolation import enter_new_namespace
@@ -88,6 +89,11 @@ class RealCluster(Cluster):
     def search_path(self) -> str:
         """Kubernetes' own programs come first."""
         return f"{binaries(self.control_plane.kubernetes)}:{super().search_path}"
+
+    @property
+    def serves_claims(self) -> bool:
+        """Whether a device can be shared by claims; older versions may have the API, and no claims of ours."""
+        return is_new_enough(self.control_plane.kubernetes)
 
     # --- the release -----------------------------------------------------------------------------------------------
 
