@@ -8,7 +8,8 @@ import pytest
 from device_plugin_builders import RESOURCE, VENDOR
 
 from hami_device_plugin.decide.allocate.capacity import CapacityError, check_capacity, pod_use
-from hamicommon.model import Device
+from hamicommon.dra.grants import ClaimGrant, GrantedResult
+from hamicommon.model import Device, Share
 from hamicommon.pod.amounts import Amounts
 from hamicommon.pod.reading import Pod, read_pod
 
@@ -82,6 +83,18 @@ def test_pod_that_starts_later_is_refused_above_capacity(wanted: str, before: li
 
     assert str(refused.value).startswith("Pod ns/p does not start: device GPU-a ")
     assert all(f"ns/{pod.name}" in str(refused.value) for pod in started)
+
+
+@pytest.mark.parametrize(("held_mib", "is_refused"), [(6000, False), (6001, True)], ids=["beside", "above"])
+def test_prepared_claims_count(held_mib: int, is_refused: bool) -> None:
+    """A device that claims had before it was opened to Pods that ask by resources may still be in use by them."""
+    result = GrantedResult("gpu", "n1", "hami-gpu-0", "s", Share("GPU-a", "NVIDIA", held_mib, 0), 1)
+    pod, prepared = granted("p", share(4000)), [ClaimGrant("ns", "c", "u", (result,))]
+    if is_refused:
+        with pytest.raises(CapacityError, match=r"6001 are taken.*ResourceClaim ns/c started before"):
+            check_capacity(pod, (), DEVICES, "n1", VENDOR, prepared)
+    else:
+        check_capacity(pod, (), DEVICES, "n1", VENDOR, prepared)
 
 
 def test_containers_that_never_run_together_are_not_added_up() -> None:

@@ -10,9 +10,9 @@ from device_plugin_dra import a_claim, a_result, a_user
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hami_device_plugin.decide.allocate.capacity import CapacityError
+from hami_device_plugin.decide.allocate.capacity import CapacityError, claim_use
 from hami_device_plugin.decide.dra.grant import ClaimError, cdi_devices, claim_grant
-from hami_device_plugin.decide.dra.ledger import check_ledger, claimed
+from hami_device_plugin.decide.dra.ledger import check_ledger
 from hami_device_plugin.decide.dra.offer import PoolChange, next_slices, offered_devices
 from hami_device_plugin.decide.dra.users import check_users, sharing_by_claims
 from hami_device_plugin.decide.health.condition import Condition
@@ -74,7 +74,7 @@ def test_ledger_never_lets_a_device_give_more_than_it_has(grants: list[ClaimGran
     for uuid, device in devices.items():
         taken = of_pods.get(uuid, NOTHING)
         for grant in held:
-            taken = taken.plus(claimed(grant).get(uuid, NOTHING))
+            taken = taken.plus(claim_use(grant).amounts.get(uuid, NOTHING))
         assert taken.memory_mib <= device.memory_mib
         assert taken.core_percent <= device.core_percent
         assert taken.replicas <= device.count

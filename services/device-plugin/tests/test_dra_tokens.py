@@ -12,6 +12,9 @@ from device_plugin_dra import DraKubelet, a_claim, a_result
 from device_plugin_kubelet import RESOURCE, Kubelet
 from device_plugin_process import A100, NODE, T4, PluginProcess, a_dra_node, a_pod, needs_fake_driver
 
+from hami_device_plugin.adapters.claim_records import ClaimRecords
+from hamicommon.dra.grants import CLAIMS, RECORDS, ClaimGrant, GrantedResult
+from hamicommon.model import Share
 from testbed.driver.hardware import FakeDriver
 
 pytestmark = needs_fake_driver
@@ -207,6 +210,23 @@ async def test_claim_that_its_pod_was_not_granted_is_refused_with_the_reason(
 
         assert reason in (await dra.prepare(claim))["claim-p"].error
         assert {} == plugin.specs()
+
+
+async def test_device_that_prepared_claims_still_hold_is_refused(
+    host: Path, api: ApiServer, dra: DraKubelet, plugin: PluginProcess
+) -> None:
+    """Such as claims from before the device was opened to Pods that ask by resources."""
+    result = GrantedResult("gpu", NODE, "hami-gpu-0", "s", Share(A100, "NVIDIA", 40000, 0), 1)
+    async with plugin:
+        await ready(plugin, api, dra)
+        records = ClaimRecords(host / "hook/vgpu" / CLAIMS / RECORDS)
+        with records.held():
+            records.write(ClaimGrant("default", "before", "uid-b", (result,)))
+        claim = asking(api, "p", GRANT, "main=1", results=tokens(1), main="container-0-request-0")
+        answer = (await dra.prepare(claim))["claim-p"]
+
+    assert "of which 40000 are taken" in answer.error
+    assert "ResourceClaim default/before" in answer.error
 
 
 async def test_two_containers_with_one_request_are_refused(

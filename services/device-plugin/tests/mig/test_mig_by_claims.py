@@ -17,10 +17,10 @@ from device_plugin_process import NODE, PluginProcess, a_node, needs_fake_driver
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hami_device_plugin.decide.allocate.capacity import CapacityError
+from hami_device_plugin.decide.allocate.capacity import CapacityError, claim_use
 from hami_device_plugin.decide.dra.grant import claim_grant
 from hami_device_plugin.decide.dra.instances import claim_owner, promised_instances, with_identities
-from hami_device_plugin.decide.dra.ledger import check_ledger, claimed
+from hami_device_plugin.decide.dra.ledger import check_ledger
 from hami_device_plugin.decide.dra.offer import PoolChange, next_slices, offered_partitions
 from hami_device_plugin.decide.mig.geometry import overlap
 from hami_device_plugin.decide.mig.journal import Entry, State, decode_journal, encode_journal
@@ -267,7 +267,7 @@ def test_claim_in_the_place_of_another_is_refused_and_takes_no_memory() -> None:
     """An instance is no share: only its place counts, also beside another one of its claim."""
     first, second = a_grant("a", LARGE), a_grant("b", SMALL)
 
-    assert {} == claimed(first)
+    assert {} == claim_use(first).amounts
     check_ledger(first, [a_grant("b", "hami-mig-0-3g-0")], {}, {})
     with pytest.raises(CapacityError, match=r"1g.5gb at 6:1 of GPU .* is in the place of 3g.20gb at 4:4, by .*/a"):
         check_ledger(second, [first], {}, {})

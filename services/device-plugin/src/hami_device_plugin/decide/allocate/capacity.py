@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from hami_device_plugin.decide.allocate.pods import AllocationError, granted_shares
 from hami_device_plugin.decide.inventory import MIG
+from hamicommon.dra.grants import ClaimGrant
 from hamicommon.errors import HamiError
 from hamicommon.model import ContainerShares, Device
 from hamicommon.pod.amounts import NOTHING, Amounts, base_uuid
@@ -28,17 +29,18 @@ class CapacityError(HamiError):
 
 
 @dataclass(frozen=True, slots=True)
-class PodUse:
-    """What one Pod takes from the devices of its Node."""
+class Use:
+    """What one Pod, or one ResourceClaim, takes from the devices of its Node."""
 
-    pod: Pod
+    name: str
+    """As messages have it."""
     amounts: Mapping[str, Amounts]
     """The most at any time, by UUID."""
     whole: frozenset[str]
     """UUIDs of the devices of which it has all compute."""
 
 
-def pod_use(pod: Pod, node: str, vendor: Vendor) -> PodUse:
+def pod_use(pod: Pod, node: str, vendor: Vendor) -> Use:
     """
     Return what *pod* takes on *node*; nothing if its grant cannot be read.
 
@@ -56,12 +58,30 @@ def pod_use(pod: Pod, node: str, vendor: Vendor) -> PodUse:
         if not (pod.inits_are_done and found.kind is ContainerKind.INIT)
     )
     whole = frozenset(base_uuid(share.uuid) for share in counted if share.core_percent >= WHOLE_CORE_PERCENT)
-    return PodUse(pod, amounts, whole)
+    return Use(str(pod), amounts, whole)
 
 
-def check_capacity(pod: Pod, started: Iterable[Pod], devices: Mapping[str, Device], node: str, vendor: Vendor) -> None:
+def claim_use(grant: ClaimGrant) -> Use:
+    """Return what *grant* takes. A MIG instance takes nothing of a device that is shared."""
+    amounts: dict[str, Amounts] = {}
+    for result in grant.results:
+        if result.instance is None:
+            amounts[result.share.uuid] = amounts.get(result.share.uuid, NOTHING).plus(result.amounts)
+    return Use(str(grant), amounts, frozenset())
+
+
+def check_capacity(
+    pod: Pod,
+    started: Iterable[Pod],
+    devices: Mapping[str, Device],
+    node: str,
+    vendor: Vendor,
+    prepared: Iterable[ClaimGrant] = (),
+) -> None:
     """
     Check that *pod* fits on *devices*, those that *node* offers by UUID, beside the Pods that have *started* there.
+
+    ResourceClaims that are *prepared* there hold devices too: a device that changes sides may still be in use.
 
     What a device has is what its inventory says, after scaling. Devices in mode `mig` are left out: their instances are
     created one by one, and the driver refuses what does not fit.
@@ -70,7 +90,7 @@ def check_capacity(pod: Pod, started: Iterable[Pod], devices: Mapping[str, Devic
         CapacityError: it does not.
     """
     wanted = pod_use(pod, node, vendor)
-    others = [pod_use(other, node, vendor) for other in started]
+    others = [*(pod_use(other, node, vendor) for other in started), *map(claim_use, prepared)]
     for uuid, amount in wanted.amounts.items():
         device = devices.get(uuid)
         if device is None or device.mode == MIG:
@@ -78,14 +98,14 @@ def check_capacity(pod: Pod, started: Iterable[Pod], devices: Mapping[str, Devic
         beside = [other for other in others if uuid in other.amounts]
         problem = _problem(device, amount, wanted, beside)
         if problem is not None:
-            names = ", ".join(sorted(str(other.pod) for other in beside)) or "no other Pod"
+            names = ", ".join(sorted(other.name for other in beside)) or "no other Pod"
             raise CapacityError(
                 f"Pod {pod} does not start: device {uuid} {problem}; {names} started before. "
                 "It was granted more than there is: delete this Pod, so that it is placed again"
             )
 
 
-def _problem(device: Device, amount: Amounts, wanted: PodUse, beside: list[PodUse]) -> str | None:
+def _problem(device: Device, amount: Amounts, wanted: Use, beside: list[Use]) -> str | None:
     before = NOTHING
     for other in beside:
         before = before.plus(other.amounts[device.id])

@@ -7,7 +7,7 @@ Neighbours: `allocate.capacity` does the same for Pods with HAMi's annotation, w
 
 from collections.abc import Iterable, Mapping
 
-from hami_device_plugin.decide.allocate.capacity import CapacityError
+from hami_device_plugin.decide.allocate.capacity import CapacityError, claim_use
 from hami_device_plugin.decide.mig.geometry import overlap, shown
 from hamicommon.dra.grants import ClaimGrant
 from hamicommon.model import Device, MigAllocation
@@ -30,8 +30,9 @@ def check_ledger(
     """
     before = [other for other in others if other.uid != grant.uid]
     _check_places(grant, before)
-    for uuid, wanted in claimed(grant).items():
-        holders = [(str(other), claimed(other)[uuid]) for other in before if uuid in claimed(other)]
+    taken_before = [(other, claim_use(other).amounts) for other in before]
+    for uuid, wanted in claim_use(grant).amounts.items():
+        holders = [(str(other), held[uuid]) for other, held in taken_before if uuid in held]
         if uuid in of_pods:
             holders.append(("Pods with HAMi's annotation", of_pods[uuid]))
         taken = NOTHING
@@ -41,16 +42,6 @@ def check_ledger(
         if problem is not None:
             names = ", ".join(name for name, _ in holders) or "nobody"
             raise CapacityError(f"{grant} is not prepared: device {uuid} {problem}, by {names}. {_ADVICE}")
-
-
-def claimed(grant: ClaimGrant) -> Mapping[str, Amounts]:
-    """Return what the shares of *grant* take of each device, by UUID. A MIG instance is none."""
-    found: dict[str, Amounts] = {}
-    for result in grant.results:
-        if result.instance is not None:
-            continue
-        found[result.share.uuid] = found.get(result.share.uuid, NOTHING).plus(result.amounts)
-    return found
 
 
 def _check_places(grant: ClaimGrant, others: Iterable[ClaimGrant]) -> None:

@@ -10,11 +10,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hami_device_plugin.adapters.cdi_files import spec_files
+from hami_device_plugin.adapters.claim_records import ClaimRecords
 from hami_device_plugin.decide.allocate.capacity import CapacityError, check_capacity
 from hami_device_plugin.decide.allocate.cdi.spec import unqualified
 from hami_device_plugin.decide.allocate.owner import Allocated
 from hami_device_plugin.serve.allocate.kubelet_records import KubeletRecords
 from hami_device_plugin.serve.context import Context
+from hamicommon.dra.grants import CLAIMS, RECORDS
 from hamicommon.model import Device
 from hamicommon.pod.reading import Pod
 
@@ -28,6 +30,7 @@ class LastLine:
         """Count the Pods of the Node; the specs there say which were prepared by identity."""
         self._context = context
         self._records = records
+        self._claims = ClaimRecords(context.config.vgpu_directory / CLAIMS / RECORDS)
         self._admitted: set[str] = set()
         """UIDs of Pods that were let start."""
         self._told: set[str] = set()
@@ -45,7 +48,8 @@ class LastLine:
         if pod.uid not in started:
             others = [other for uid, other in pods.items() if uid in started and not other.has_ended]
             try:
-                check_capacity(pod, others, devices, self._context.config.node_name, self._context.vendor)
+                prepared = self._claims.read().values()
+                check_capacity(pod, others, devices, self._context.config.node_name, self._context.vendor, prepared)
             except CapacityError as error:
                 self._tell(pod, str(error))
                 raise
