@@ -7,11 +7,11 @@ for is in the annotation of their Pod.
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hamicommon.dra.claims import read_claim
-from hamicommon.dra.slices import read_slices
+from hamicommon.dra.slices import SliceDevice, read_slices
 from hamicommon.model import Device
 from hamicommon.pod.amounts import NOTHING, Amounts
 from harness.history.reading import Holding
@@ -35,7 +35,7 @@ class Slices:
     def __init__(self) -> None:
         self._items: dict[str, dict[str, Mapping[str, Any]]] = defaultdict(dict)
         """By Node and name."""
-        self._known: dict[tuple[str, str], Device] = {}
+        self._known: dict[tuple[str, str], SliceDevice] = {}
         """By Node and name, as last listed: a slice goes while its claims stay, when a plugin is away."""
 
     def put(self, item: Mapping[str, Any], *, is_gone: bool) -> tuple[str, ...]:
@@ -47,7 +47,7 @@ class Slices:
         beside[item["metadata"]["name"]] = item
         pools, problems = read_slices(beside.values())
         for node, pool in pools.items():
-            self._known |= {(node, name): listed.device for name, listed in pool.items()}
+            self._known |= {(node, name): listed for name, listed in pool.items()}
         return tuple(map(str, problems))
 
     def read_claim(self, item: Mapping[str, Any]) -> Claim:
@@ -57,14 +57,19 @@ class Slices:
         problems = [str(error) for error in errors]
         taken: dict[tuple[str, str], Amounts] = defaultdict(lambda: NOTHING)
         for result in found.results:
-            device = self._known.get((result.pool, result.device))
-            if device is None:
+            listed = self._known.get((result.pool, result.device))
+            if listed is None:
                 problems.append(f"{name} was given {result.device} of Node {result.pool}, which no slice lists")
             elif not result.is_admin:
-                place = result.pool, device.id
-                taken[place] = taken[place].plus(result.of(device))
+                place = result.pool, listed.device.id
+                taken[place] = taken[place].plus(_taken(listed, result.of(listed.device)))
         return Claim(name, {place: Holding(amount) for place, amount in taken.items()}, tuple(problems))
 
     def offers(self, node: str, uuid: str) -> list[Device]:
         """Return the device as slices have listed it."""
-        return [device for (pool, _), device in self._known.items() if (pool, device.id) == (node, uuid)]
+        return [listed.device for (pool, _), listed in self._known.items() if (pool, listed.device.id) == (node, uuid)]
+
+
+def _taken(listed: SliceDevice, amounts: Amounts) -> Amounts:
+    """Return *amounts*; of a MIG instance without compute, because parts of seven are rounded up."""
+    return amounts if listed.instance is None else replace(amounts, core_percent=0)
