@@ -77,7 +77,7 @@ async def test_command_of_a_page_is_answered(
             continue
         taken = next((file.name for file in tmp_path.glob("*.tar.gz")), "")
         arguments = shlex.split(ARCHIVE.sub(taken, command))
-        namespace = ("-n", cluster.namespace) if arguments[0] in {"explain", "simulate", "fits"} else ()
+        namespace = ("-n", cluster.namespace) if arguments[0] in {"explain", "simulate", "fits", "defragment"} else ()
         answer = await asked(cluster, *arguments, *namespace)
         assert answer.code in {0, 1}, answer
         assert answer.output

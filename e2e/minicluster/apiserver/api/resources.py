@@ -142,6 +142,15 @@ WEBHOOKS = Resource(
 PRIORITY_CLASSES = Resource(
     "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False, short_names=("pc",), has_generation=True
 )
+DISRUPTION_BUDGETS = Resource(
+    "policy",
+    "v1",
+    "poddisruptionbudgets",
+    "PodDisruptionBudget",
+    short_names=("pdb",),
+    subresources=("status",),
+    has_generation=True,
+)
 RUNTIME_CLASSES = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", False)
 
 STORED = (
@@ -156,6 +165,7 @@ STORED = (
     LEASES,
     WEBHOOKS,
     PRIORITY_CLASSES,
+    DISRUPTION_BUDGETS,
     RUNTIME_CLASSES,
 )
 
