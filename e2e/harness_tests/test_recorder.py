@@ -145,6 +145,27 @@ async def test_lost_versions_are_told_as_a_gap(api: Client, recorder: Recorder) 
     assert [Rule.MEMORY] == [finding.rule for finding in recorder.findings]
 
 
+async def test_container_that_is_known_by_a_gap_is_judged_after_the_gap(api: Client, recorder: Recorder) -> None:
+    """Its Pod has the version of its last change, and the history has it from the list that told of it."""
+    granted = a_granted_pod("a", 2000)
+    spec = {name: value for name, value in granted["spec"].items() if name != "nodeName"}
+    await api.create(PODS, {**granted, "metadata": {"name": "a"}, "spec": spec})
+    await recorder.settle()
+    await api.request("POST", "/minicluster/faults", {"path": "watch=true", "times": 0, "status": 503})
+    await api.request("POST", "/minicluster/watches/drop", {"path": "pods"})
+    target = {"apiVersion": "v1", "kind": "Node", "name": "n"}
+    await api.create(f"{PODS}/a/binding", {"metadata": {**granted["metadata"]}, "target": target})
+    await api.patch(f"{PODS}/a/status", {"status": RUNNING})
+    await api.create(PODS, a_granted_pod("later"))
+    await api.request("POST", "/minicluster/compact")
+    await api.request("DELETE", "/minicluster/faults")
+    await eventually(lambda: "later" in {name for _, name in recorder._streams["Pod"].objects}, "the gap is bridged")
+    await recorder.look_again()
+
+    assert "GAP" in changes(recorder, "Pod")
+    assert [] == recorder.findings
+
+
 async def test_running_container_is_looked_at_once_and_again_at_rest(api: Client, recorder: Recorder) -> None:
     """Its environment is judged."""
     made = await api.create(PODS, a_granted_pod("a"))

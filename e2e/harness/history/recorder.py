@@ -154,8 +154,10 @@ class Recorder:
         Raises: NotInTimeError if a watch does not come as far as a list.
         """
         self._looked_at.clear()
+        # After a gap the history has a Pod from the version of a list on, which may be later than the Pod's own.
+        known = max(self._judged, self._streams[POD].version)
         for pod in list(self._streams[POD].objects.values()):
-            self._look_at(pod, max(self._judged, _version(pod)), self._judged_at)
+            self._look_at(pod, known, self._judged_at)
         await self.settle()
 
     def turn_over(self, file: Path | None) -> list[Finding]:
