@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import orjson
 
-from hami_device_plugin.decide.allocate.capacity import CapacityError
+from hami_device_plugin.decide.allocate.capacity import CapacityError, claim_use
 from hami_device_plugin.decide.dra.grant import ClaimError, claim_grant
-from hami_device_plugin.decide.dra.ledger import check_ledger, claimed
+from hami_device_plugin.decide.dra.ledger import check_ledger
 from hami_device_plugin.decide.dra.users import check_users, sharing_by_claims
 from hami_device_plugin.decide.mig.geometry import overlap
 from hamicommon.dra.claims import decode_claim
@@ -59,7 +59,7 @@ def check(data: bytes) -> None:
     for one, other in itertools.combinations(places, 2):
         assert one.gpu_uuid != other.gpu_uuid or not overlap(one.placement, other.placement)
     for uuid, device in devices.items():
-        amounts = [claimed(grant)[uuid] for grant in granted.values() if uuid in claimed(grant)]
+        amounts = [claim_use(grant).amounts[uuid] for grant in granted.values() if uuid in claim_use(grant).amounts]
         assert sum(each.memory_mib for each in amounts) <= device.memory_mib
         assert sum(each.core_percent for each in amounts) <= device.core_percent
         assert sum(each.replicas for each in amounts) <= device.count
