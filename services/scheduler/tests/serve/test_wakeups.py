@@ -252,3 +252,40 @@ async def test_pods_that_may_not_be_woken_stand_in_nobodys_way() -> None:
     for _ in range(3):
         await pods.wake_one(cluster.view, Memo(), api, lambda uid: uid == "alone")
     assert ["alone"] == api.names
+
+
+@pytest.mark.parametrize("is_replaced", [True, False], ids=["cluster replaced", "room"])
+async def test_pod_that_cannot_be_woken_stands_in_nobodys_way(is_replaced: bool) -> None:
+    """Such as one whose changes an admission webhook answers with an error. It is tried again after the others."""
+
+    class Choosy(Woken):
+        async def wake_pod(self, uid: str, namespace: str, name: str) -> None:
+            """Fail for one Pod."""
+            if name == "stuck":
+                raise ApiUnknownError("500 Internal Server Error")
+            await super().wake_pod(uid, namespace, name)
+
+    cluster, api = a_full_cluster(), Choosy()
+    context = a_context(cluster, api)
+    await refused(context, "stuck", "like it")
+    await filter_pod(context, a_pod("other", a_container(gpu=1, gpumem=5000)), ["n1"], None)
+    if is_replaced:
+        context.wakeups.retry_all()
+    else:
+        cluster.unreserve("resident")
+
+    for _ in range(6):
+        await context.wake_one()
+    assert ["like it", "other"] == sorted(api.names)
+
+
+async def test_pod_of_a_replaced_cluster_is_woken_though_one_like_it_was_refused_since() -> None:
+    """Its request may be another one by now, so its kind says nothing."""
+    cluster, api = a_full_cluster(), Woken()
+    context = a_context(cluster, api)
+    await refused(context, "first", "second")
+    context.wakeups.retry_all()
+    await refused(context, "first")
+
+    assert "default/second" == await context.wake_one()
+    assert await context.wake_one() is None

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import structlog
 
@@ -27,8 +27,9 @@ _LISTS_COMPARED = 8
 _NEVER = (-1, -1)
 _GROUPS_TRIED = 8
 """In one pass, so that it takes no longer than a few filters."""
+_PODS_ASKED = 8
+"""Of one group in one pass, whether they may be woken."""
 
-_Any = TypeVar("_Any")
 _Key = tuple[int, str, Hashable]
 """The list of candidates, the namespace and the kind."""
 
@@ -53,7 +54,21 @@ class _Group:
     version: tuple[int, int] = _NEVER
     """Of the view that they did not fit."""
     pods: OrderedDict[str, PodRequest] = field(default_factory=OrderedDict)
-    """By UID, the one refused last at the end."""
+    """By UID, the one refused or tried last at the end."""
+    stale: set[str] = field(default_factory=set)
+    """UIDs of those that were refused on a cluster that has been replaced, so that they may fit."""
+
+    def misfits(self, version: tuple[int, int]) -> None:
+        """Remember that it does not fit at *version*; Pods that are stale are tried all the same."""
+        self.version = _NEVER if self.stale else version
+
+    def next_to_try(self, may_wake: MayWake) -> PodRequest | None:
+        """Return the first Pod that may be woken, None if the first few may not; all of them then stand at the end."""
+        for uid in list(islice(self.pods, _PODS_ASKED)):
+            self.pods.move_to_end(uid)
+            if may_wake(uid):
+                return self.pods[uid]
+        return None
 
 
 @dataclass(slots=True)
@@ -66,8 +81,6 @@ class Wakeups:
     """By list, namespace and kind; the one tried last at the end."""
     _keys: OrderedDict[str, _Key] = field(default_factory=OrderedDict)
     """The key of each Pod's group by UID, the Pod refused last at the end."""
-    _stale: OrderedDict[str, None] = field(default_factory=OrderedDict)
-    """UIDs of those that were refused on a cluster that has been replaced, so that they may fit."""
 
     def refused(self, request: PodRequest, candidates: Sequence[str], view: ClusterView | None) -> None:
         """Remember that *request* fits none of *candidates* as *view* is now; None if it may fit as it is."""
@@ -75,7 +88,7 @@ class Wakeups:
         names = self._shared(candidates)
         key = id(names), request.namespace, request.kind
         group = self._groups.setdefault(key, _Group(names))
-        group.version = view.version if view else _NEVER
+        group.misfits(view.version if view else _NEVER)
         group.pods[request.uid] = request
         self._keys[request.uid] = key
         if len(self._keys) > _PODS_REMEMBERED:
@@ -83,11 +96,11 @@ class Wakeups:
 
     def forget(self, uid: str) -> None:
         """Forget the Pod *uid*: it has a Node, was woken, or is gone."""
-        self._stale.pop(uid, None)
         key = self._keys.pop(uid, None)
         if key is not None:
             group = self._groups[key]
             del group.pods[uid]
+            group.stale.discard(uid)
             if not group.pods:
                 del self._groups[key]
 
@@ -98,7 +111,8 @@ class Wakeups:
 
     def retry_all(self) -> None:
         """Let every Pod be woken once: the cluster that refused it has been replaced."""
-        self._stale = OrderedDict.fromkeys(self._keys)
+        for group in self._groups.values():
+            group.stale, group.version = {*group.pods}, _NEVER
 
     async def wake_one(
         self, view: ClusterView, memo: Memo, api: WakeApi, may_wake: MayWake = lambda _: True
@@ -135,20 +149,16 @@ class Wakeups:
 
         One at a time: the first Pod that is woken takes its devices, and that change wakes the others.
         """
-        stale = _first(self._stale, may_wake)
-        if stale is not None:
-            return self._request(stale)
         changed = [key for key, group in self._groups.items() if group.version != view.version]
         for key in changed[:_GROUPS_TRIED]:
             self._groups.move_to_end(key)
             group = self._groups[key]
-            uid = _first(group.pods, may_wake)
-            if uid is None:
+            request = group.next_to_try(may_wake)
+            if request is None:
                 continue
-            request = group.pods[uid]
-            if memo.search(request, view).choose(group.candidates) is not None:
+            if request.uid in group.stale or memo.search(request, view).choose(group.candidates) is not None:
                 return request
-            group.version = view.version
+            group.misfits(view.version)
         return None
 
     def _request(self, uid: str) -> PodRequest | None:
@@ -166,12 +176,3 @@ class Wakeups:
             for uid in [uid for uid, key in self._keys.items() if key[0] == oldest]:
                 self.forget(uid)
         return known
-
-
-def _first(pods: OrderedDict[str, _Any], may_wake: MayWake) -> str | None:
-    """Return the first UID that may be woken, None if the first few may not; these then stand behind the others."""
-    for uid in list(islice(pods, _GROUPS_TRIED)):
-        if may_wake(uid):
-            return uid
-        pods.move_to_end(uid)
-    return None
