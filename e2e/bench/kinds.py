@@ -14,12 +14,13 @@ from dataclasses import asdict
 from bench.load.chart import Chart
 from bench.load.control import FOLDER, Control, running_control
 from bench.load.rig import TEMPLATE, Rig
-from bench.load.simulation import NAMESPACE, a_dra_node, a_node, a_template
+from bench.load.simulation import NAMESPACE, a_dra_node, a_node, a_share_template
 from bench.record.measurement import By, Case, Load, Run
 from bench.report.command import parser, progress, tell
 from bench.report.tables import kinds_page
 from controlplane.programs import build
 from hamicommon.model import Object
+from harness.claims import API
 
 MEMORY_MIB, CORE_PERCENT = 3000, 10
 SHARE = {"gpu": 1, "gpumem": MEMORY_MIB, "gpucores": CORE_PERCENT}
@@ -53,9 +54,9 @@ async def measure(control: Control, arguments: argparse.Namespace) -> list[Run]:
     chart = Chart(control.programs / "helm", build.KUBERNETES[build.DEFAULT_KUBERNETES], _CHART)
     async with Rig.started(control, chart, FOLDER / "kinds") as rig:
         for found in chart.device_classes:
-            await rig.client.create("/apis/resource.k8s.io/v1/deviceclasses", found)
-        templates = f"/apis/resource.k8s.io/v1/namespaces/{NAMESPACE}/resourceclaimtemplates"
-        await rig.client.create(templates, a_template(TEMPLATE, MEMORY_MIB, CORE_PERCENT))
+            await rig.client.create(f"{API}/deviceclasses", found)
+        templates = f"{API}/namespaces/{NAMESPACE}/resourceclaimtemplates"
+        await rig.client.create(templates, a_share_template(TEMPLATE, MEMORY_MIB, CORE_PERCENT))
         progress(f"{arguments.nodes} Nodes of each kind")
         await rig.add_nodes([*_nodes(arguments.nodes, arguments.devices)])
         runs: list[Run] = []

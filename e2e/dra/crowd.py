@@ -10,16 +10,17 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import aiohttp
-from prometheus_client.parser import text_string_to_metric_families
 
-from bench.load.simulation import a_dra_node, a_node, a_pod, a_template, all_of, slices_of, with_claim
-from dra.stage import GROUP, Stage
+from bench.load.simulation import a_dra_node, a_node, a_pod, a_share_template, all_of, slices_of
+from dra.stage import Stage
 from hamicommon.model import Object
+from harness.claims import API, with_claim
 from harness.history.events import KINDS
 from harness.history.recorder import Recorder
+from harness.invariants import MIB, samples
 from minicluster.client import Client
 from testbed.waiting import eventually
 
@@ -38,7 +39,6 @@ REST_SECONDS = 10.0
 """After which kube-scheduler has tried every Pod again, whether or not it has a claim."""
 POLL_SECONDS = 2.0
 SETTLED_SECONDS = 400.0
-MIB = 2**20
 
 
 @dataclass
@@ -47,9 +47,8 @@ class Faults:
 
     kills: int = 0
     """How often it was killed between a filter and the bind of the same Pod."""
-    delays: int = 0
-    """How often the delay of its watches changed."""
-    binds: int = field(default=0)
+    binds: int = 0
+    """How many binds kube-scheduler has asked for."""
 
 
 async def add_nodes(api: Client) -> None:
@@ -59,14 +58,14 @@ async def add_nodes(api: Client) -> None:
     for number in range(DRA_NODES):
         node = await api.create("/api/v1/nodes", a_dra_node(f"dra-{number}", DEVICES, FOR_CLAIMS))
         for found in slices_of(node):
-            await api.create(f"{GROUP}/resourceslices", found)
+            await api.create(f"{API}/resourceslices", found)
 
 
 async def add_templates(stage: Stage) -> None:
     """Add a template for each share that a claim may ask for."""
-    path = f"{GROUP}/namespaces/{stage.api.namespace}/resourceclaimtemplates"
+    path = f"{API}/namespaces/{stage.api.namespace}/resourceclaimtemplates"
     await all_of(
-        stage.api.create(path, a_template(_template(memory, cores), memory, cores))
+        stage.api.create(path, a_share_template(_template(memory, cores), memory, cores))
         for memory in MEMORY_MIB
         for cores in CORE_PERCENT
     )
@@ -122,7 +121,6 @@ async def under_fire(stage: Stage, draw: random.Random) -> AsyncIterator[Faults]
     async def delay() -> None:
         while True:
             stage.late.watch_delay_seconds = draw.choice(WATCH_DELAY_SECONDS)
-            faults.delays += 1
             await asyncio.sleep(FAULT_SECONDS)
 
     stage.extender.before = before
@@ -187,10 +185,9 @@ def places(pods: list[Object]) -> Counter[str]:
 async def counted_by_scheduler(stage: Stage) -> dict[tuple[str, str], int]:
     """Return the MiB of each device that our scheduler counts as granted, by Node and UUID."""
     async with aiohttp.ClientSession() as session, session.get(stage.metrics) as answer:
-        text = await answer.text()
+        found = samples(await answer.text())
     return {
-        (sample.labels["node"], sample.labels["device_uuid"]): int(sample.value) // MIB
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-        if sample.name == "hami_gpu_memory_allocated_bytes" and sample.value
+        (labels["node"], labels["device_uuid"]): int(size_bytes) // MIB
+        for labels, size_bytes in found["hami_gpu_memory_allocated_bytes"]
+        if size_bytes
     }

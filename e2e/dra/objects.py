@@ -6,12 +6,11 @@ Owns their form. Must never send anything. Neighbour: `bench.load.simulation` ma
 
 import json
 
-from bench.load.simulation import REPLICAS, a_node
+from bench.load.simulation import COUNT, REPLICAS, a_node
 from dra.table import OURS, Form, Kind
 from hamicommon.model import Object
 from harness.cluster import SCHEDULER_NAME
 
-COUNT = "nvidia.com/gpu"
 AMOUNTS = {"nvidia.com/gpumem": "3000", "nvidia.com/gpucores": "10"}
 ASKED = "hami.io/share-request"
 """The annotation with the amounts of a rewritten Pod, by container. Only its place matters here."""

@@ -17,24 +17,25 @@ import yaml
 
 from bench.load.chart import NAMESPACE, Chart
 from bench.load.rig import KWOK, NODE_STAGE
+from bench.load.simulation import COUNT
 from conformance.peers.objects import Api
 from controlplane.cluster import ControlPlane
 from controlplane.pki import issue_serving
 from controlplane.programs import build
 from dra.extender import Answers, SwitchedExtender
 from dra.late_api import LateApi
-from dra.objects import COUNT, class_of, node_of, pod_of, slice_of
+from dra.objects import class_of, node_of, pod_of, slice_of
 from dra.table import BOUND, CLAIMED, HISTORIES, UNREACHABLE, Form, Kind
 from hamicommon.model import Object
+from harness.claims import API
 from minicluster.client import ApiError
 from testbed.ports import free_port
 from testbed.processes import Process, Supervisor
 from testbed.waiting import NotInTimeError, eventually
 
 BIN = Path(sys.executable).parent
-GROUP = "/apis/resource.k8s.io/v1"
-CLASSES = f"{GROUP}/deviceclasses"
-CLAIMS = GROUP + "/namespaces/{}/resourceclaims"
+CLASSES = f"{API}/deviceclasses"
+CLAIMS = API + "/namespaces/{}/resourceclaims"
 """The ResourceClaims of a namespace."""
 REGISTRATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 ALLOCATED = "hami.io/vgpu-devices-allocated"
@@ -235,7 +236,7 @@ async def add_a_node_of_each_kind(stage: Stage) -> None:
     for kind in Kind:
         await stage.api.create("/api/v1/nodes", node_of(kind))
         if kind in (Kind.DRA, Kind.MOVED):
-            await stage.api.create(f"{GROUP}/resourceslices", slice_of(kind.value))
+            await stage.api.create(f"{API}/resourceslices", slice_of(kind.value))
 
 
 async def warm_up(stage: Stage, node: str = Kind.PLUGIN.value) -> None:

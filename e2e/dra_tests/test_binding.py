@@ -8,11 +8,13 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from bench.load.simulation import COUNT
 from dra.extender import Answers
-from dra.objects import COUNT, pod_of
-from dra.stage import ALLOCATED, CLAIMS, GROUP, Stage
+from dra.objects import pod_of
+from dra.stage import ALLOCATED, CLAIMS, Stage
 from dra.table import OURS, Form, Kind
 from hamicommon.model import Object
+from harness.claims import API
 from testbed.waiting import eventually
 
 NIC = "nic.example.com"
@@ -181,7 +183,7 @@ async def test_pod_with_a_claim_of_another_driver_is_bound_to_a_dra_node_only(
 
     Source: https://github.com/kubernetes/kubernetes/blob/v1.37.2/pkg/scheduler/framework/plugins/dynamicresources/extendeddynamicresources.go#L573-L575
     """
-    slices, classes = f"{GROUP}/resourceslices", f"{GROUP}/deviceclasses"
+    slices, classes = f"{API}/resourceslices", f"{API}/deviceclasses"
     await mapped.api.create(slices, nic_slice(kind.value))
     await mapped.api.create(classes, {"metadata": {"name": NIC}, "spec": {}})
     try:

@@ -43,8 +43,13 @@ async def create_claims(cluster: Cluster, *manifests: Object) -> None:
 
 async def create_template(cluster: Cluster, name: str, **request: object) -> None:
     """Create a template of claims with one *request*, `gpu`."""
+    await create_claims(cluster, a_template(name, **request))
+
+
+def a_template(name: str, **request: object) -> Object:
+    """Return a template of claims with one *request*, `gpu`."""
     spec = {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": request}]}}}
-    await create_claims(cluster, {"kind": "ResourceClaimTemplate", "metadata": {"name": name}, "spec": spec})
+    return {"kind": "ResourceClaimTemplate", "metadata": {"name": name}, "spec": spec}
 
 
 def with_claim(pod: Object, template: str) -> Object:

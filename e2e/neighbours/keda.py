@@ -20,6 +20,7 @@ from harness.clusters import names
 from harness.clusters.real import RealCluster
 from neighbours import prometheus
 from neighbours.charts import example
+from neighbours.objects import pods_with
 from neighbours.page import Neighbour
 from neighbours.programs import KEDA_MODULE, KEDA_VERSION, PROMETHEUS, PROMETHEUS_VERSION, keda, module_folder
 from testbed.waiting import eventually
@@ -149,9 +150,8 @@ def manifests(cluster: RealCluster, file: str) -> list[Object]:
 
 
 async def pods_of(cluster: RealCluster, app: str) -> list[Object]:
-    """Return the Pods of a Deployment that have not ended."""
-    found, _ = await cluster.api.list(f"/api/v1/namespaces/{cluster.namespace}/pods", labelSelector=f"app={app}")
-    return [pod for pod in found if not pod["metadata"].get("deletionTimestamp")]
+    """Return the Pods of a Deployment that are not being deleted."""
+    return await pods_with(cluster, f"app={app}")
 
 
 async def replicas(cluster: RealCluster, app: str, running: int, *, others_wait: bool = False) -> list[Object]:

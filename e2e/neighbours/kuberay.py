@@ -21,6 +21,7 @@ from harness.clusters.real import RealCluster
 from neighbours import ray_image
 from neighbours.beside import beside
 from neighbours.charts import example
+from neighbours.objects import pods_with
 from neighbours.page import Neighbour
 from neighbours.programs import KUBERAY, KUBERAY_MODULE, KUBERAY_VERSION, module_folder
 from testbed.ports import free_port
@@ -83,10 +84,8 @@ async def change(cluster: RealCluster, name: str, replicas: int, delete: Sequenc
 
 
 async def pods_of(cluster: RealCluster, name: str, kind: str = "worker") -> list[Object]:
-    """Return the Pods of a RayCluster that have not ended. *kind* is `head` or `worker`."""
-    path = f"/api/v1/namespaces/{cluster.namespace}/pods"
-    found, _ = await cluster.api.list(path, labelSelector=f"ray.io/cluster={name},{TYPE}={kind}")
-    return [pod for pod in found if not pod["metadata"].get("deletionTimestamp")]
+    """Return the Pods of a RayCluster that are not being deleted. *kind* is `head` or `worker`."""
+    return await pods_with(cluster, f"ray.io/cluster={name},{TYPE}={kind}")
 
 
 async def running_workers(cluster: RealCluster, name: str, count: int) -> list[Object]:

@@ -16,7 +16,7 @@ from hamicommon.model import Object
 from harness.clusters.real import RealCluster
 from harness.isolation import own_namespace
 from neighbours.charts import Charted, example
-from neighbours.objects import apply, delete, pods_of
+from neighbours.objects import apply, delete, pods_of, pods_with
 from neighbours.page import Neighbour
 from neighbours.programs import KUEUE, KUEUE_MODULE, KUEUE_VERSION
 from testbed.waiting import eventually
@@ -85,10 +85,8 @@ def a_group(name: str, pods: int, **limits: int) -> list[Object]:
 
 
 async def members(cluster: RealCluster, gang: str) -> list[Object]:
-    """Return the Pods of a Pod group or of a Job that have not ended."""
-    path = f"/api/v1/namespaces/{cluster.namespace}/pods"
-    found, _ = await cluster.api.list(path, labelSelector=f"{GROUP}={gang}")
-    return [*(pod for pod in found if not pod["metadata"].get("deletionTimestamp")), *await pods_of(cluster, gang)]
+    """Return the Pods of a Pod group or of a Job that are not being deleted."""
+    return [*await pods_with(cluster, f"{GROUP}={gang}"), *await pods_of(cluster, gang)]
 
 
 async def bound(cluster: RealCluster, gang: str) -> int:

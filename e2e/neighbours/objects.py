@@ -28,7 +28,12 @@ async def delete(cluster: RealCluster, *manifests: Object) -> None:
 
 
 async def pods_of(cluster: RealCluster, job: str) -> list[Object]:
-    """Return the Pods of a Job that have not ended."""
+    """Return the Pods of a Job that are not being deleted."""
+    return await pods_with(cluster, f"batch.kubernetes.io/job-name={job}")
+
+
+async def pods_with(cluster: RealCluster, labels: str) -> list[Object]:
+    """Return the Pods of the cluster's namespace with *labels*, a selector, that are not being deleted."""
     path = f"/api/v1/namespaces/{cluster.namespace}/pods"
-    found, _ = await cluster.api.list(path, labelSelector=f"batch.kubernetes.io/job-name={job}")
+    found, _ = await cluster.api.list(path, labelSelector=labels)
     return [pod for pod in found if not pod["metadata"].get("deletionTimestamp")]

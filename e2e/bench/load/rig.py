@@ -23,7 +23,6 @@ from bench.load.simulation import (
     all_of,
     lock_needed,
     slices_of,
-    with_claim,
     with_moved_limits,
 )
 from bench.record.audit import AuditLog, Request
@@ -33,6 +32,7 @@ from bench.record.usage import Usage
 from bench.record.yardstick import Yardstick
 from controlplane.machines import cgroups
 from hamicommon.model import Object
+from harness.claims import API, with_claim
 from harness.cluster import SCHEDULER_NAME
 from minicluster.client import ApiError, Client
 from testbed.processes import Supervisor
@@ -73,8 +73,7 @@ The CPU requests of kubeadm's control plane.
 Source: https://github.com/kubernetes/kubernetes/blob/v1.34.4/cmd/kubeadm/app/phases/controlplane/manifests.go and
 https://github.com/kubernetes/kubernetes/blob/v1.34.4/cmd/kubeadm/app/phases/etcd/local.go
 """
-CLAIMS = f"/apis/resource.k8s.io/v1/namespaces/{NAMESPACE}/resourceclaims"
-SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+CLAIMS = f"{API}/namespaces/{NAMESPACE}/resourceclaims"
 TEMPLATE = "share"
 """The ResourceClaimTemplate of Pods that ask by claims."""
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
@@ -122,7 +121,7 @@ class Rig:
         for node in nodes:
             made = await self.client.create("/api/v1/nodes", node)
             for found in slices_of(made):
-                await self.client.create(SLICES, found)
+                await self.client.create(f"{API}/resourceslices", found)
             await asyncio.sleep(LEASE_SECONDS / len(names))
 
         async def are_ready() -> bool:

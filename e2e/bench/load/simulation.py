@@ -17,6 +17,7 @@ from hamicommon.model import Device, Object
 from hamicommon.pod.moved import encode_moved
 from hamicommon.wire import keys
 from hamicommon.wire.node_devices import decode_node_devices, encode_node_devices
+from harness.claims import a_template
 from minicluster.client import Client, Mirror
 from testbed.driver.hardware import FakeNode
 
@@ -79,11 +80,10 @@ def slices_of(node: Object) -> tuple[Object, ...]:
     return encode_pool(node, offered, 1, sum(device.count for _, device in devices if device.healthy))
 
 
-def a_template(name: str, memory_mib: int, core_percent: int) -> Object:
+def a_share_template(name: str, memory_mib: int, core_percent: int) -> Object:
     """Return a ResourceClaimTemplate for a share of one device."""
     amounts = {MEMORY: f"{memory_mib}Mi", CORES: str(core_percent)}
-    request = {"name": "gpu", "exactly": {"deviceClassName": DRIVER, "capacity": {"requests": amounts}}}
-    return {"metadata": {"name": name}, "spec": {"spec": {"devices": {"requests": [request]}}}}
+    return a_template(name, deviceClassName=DRIVER, capacity={"requests": amounts})
 
 
 def lock_needed(node: Object) -> Object:
@@ -104,14 +104,6 @@ def a_pod(name: str, scheduler: str, limits: Mapping[str, int], node: str = "") 
         "metadata": {"name": name},
         "spec": {"schedulerName": scheduler, "nodeSelector": selector, "containers": [container]},
     }
-
-
-def with_claim(pod: Object, template: str) -> Object:
-    """Return *pod* with a claim by *template* instead of its limits."""
-    [container] = pod["spec"]["containers"]
-    claims = [{"name": "gpu", "resourceClaimTemplateName": template}]
-    containers = [{**container, "resources": {"claims": [{"name": "gpu"}]}}]
-    return {**pod, "spec": {**pod["spec"], "resourceClaims": claims, "containers": containers}}
 
 
 def with_moved_limits(pod: Object) -> Object:

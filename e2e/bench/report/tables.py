@@ -35,8 +35,8 @@ def page(runs: Runs, handover: Handover, ours: str, beside: str) -> str:
         sections += [f"### {_TITLES[load]}", _speeds(cases)]
     sections += [f"### {ours} beside {beside}, in the same round", _beside(runs, ours, beside)]
     created = _by_case(_of(runs, Load.CREATION))
-    sections += ["### Requests to the API server, each Pod", _matrix(created, lambda run: run.requests_per_pod, 2)]
-    sections += ["### Processor time, ms each Pod", _matrix(created, lambda run: run.cpu_ms_per_pod, 2)]
+    sections += ["### Requests to the API server, each Pod", _requests(created)]
+    sections += ["### Processor time, ms each Pod", _processor_time(created)]
     sections += ["### Memory, MiB", _matrix(created, lambda run: run.memory_mib, 0)]
     sections += ["### A Pod waits for the device of another", _handover(handover)]
     return "\n\n".join([_circumstances(runs), *sections])
@@ -48,10 +48,8 @@ def kinds_page(runs: Runs) -> str:
     for load in Load:
         sections += [f"### By kind of Node: {_TITLES[load].lower()}", _speeds(_by_case(_of(runs, load)))]
     created = _by_case(_of(runs, Load.CREATION))
-    sections += ["### By kind of Node: requests to the API server, each Pod"]
-    sections += [_matrix(created, lambda run: run.requests_per_pod, 2)]
-    sections += ["### By kind of Node: processor time, ms each Pod"]
-    sections += [_matrix(created, lambda run: run.cpu_ms_per_pod, 2)]
+    sections += ["### By kind of Node: requests to the API server, each Pod", _requests(created)]
+    sections += ["### By kind of Node: processor time, ms each Pod", _processor_time(created)]
     return "\n\n".join([_circumstances(runs), *sections])
 
 
@@ -162,6 +160,14 @@ def _kube_scheduler_busy(run: Run) -> float:
 
 def _percentiles(runs: Runs, figures: Figures, parts: Sequence[str] = _PARTS) -> str:
     return " / ".join(_median([figures(run).get(part) for run in runs], 1) for part in parts)
+
+
+def _requests(cases: Mapping[str, Runs]) -> str:
+    return _matrix(cases, lambda run: run.requests_per_pod, 2)
+
+
+def _processor_time(cases: Mapping[str, Runs]) -> str:
+    return _matrix(cases, lambda run: run.cpu_ms_per_pod, 2)
 
 
 def _matrix(cases: Mapping[str, Runs], figures: Figures, digits: int) -> str:

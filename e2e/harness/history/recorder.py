@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hamicommon.dra.names import API_VERSION
 from hamicommon.model import Object
 from harness.history.events import (
     CLAIM,
@@ -39,8 +40,8 @@ PATHS = {
     POD: "/api/v1/pods",
     NODE: "/api/v1/nodes",
     QUOTA: "/api/v1/resourcequotas",
-    SLICE: "/apis/resource.k8s.io/v1/resourceslices",
-    CLAIM: "/apis/resource.k8s.io/v1/resourceclaims",
+    SLICE: f"/apis/{API_VERSION}/resourceslices",
+    CLAIM: f"/apis/{API_VERSION}/resourceclaims",
 }
 RETRY_SECONDS = 0.1
 SETTLE_SECONDS = 30.0

@@ -13,7 +13,7 @@ from device_plugin_kubelet import RESOURCE, Kubelet
 from device_plugin_process import A100, NODE, T4, PluginProcess, a_dra_node, a_pod, needs_fake_driver
 
 from hami_device_plugin.adapters.claim_records import ClaimRecords
-from hamicommon.dra.grants import CLAIMS, RECORDS, ClaimGrant, GrantedResult
+from hamicommon.dra.grants import ClaimGrant, GrantedResult
 from hamicommon.model import Share
 from testbed.driver.hardware import FakeDriver
 
@@ -219,7 +219,7 @@ async def test_device_that_prepared_claims_still_hold_is_refused(
     result = GrantedResult("gpu", NODE, "hami-gpu-0", "s", Share(A100, "NVIDIA", 40000, 0), 1)
     async with plugin:
         await ready(plugin, api, dra)
-        records = ClaimRecords(host / "hook/vgpu" / CLAIMS / RECORDS)
+        records = ClaimRecords.of_node(host / "hook/vgpu")
         with records.held():
             records.write(ClaimGrant("default", "before", "uid-b", (result,)))
         claim = asking(api, "p", GRANT, "main=1", results=tokens(1), main="container-0-request-0")

@@ -16,7 +16,7 @@ from pathlib import Path
 import structlog
 
 from hami_device_plugin.decide.dra.grant import ClaimError
-from hamicommon.dra.grants import ClaimGrant, encode_record
+from hamicommon.dra.grants import CLAIMS, RECORDS, ClaimGrant, encode_record
 from hamicommon.runtime.host.atomic_file import remove_temporaries, write_atomically
 from hamicommon.runtime.host.claim_records import RECORD_SUFFIX, read_records
 
@@ -32,6 +32,11 @@ class ClaimRecords:
     def __init__(self, directory: Path) -> None:
         """Keep them in *directory*, which is made when first needed."""
         self._directory = directory
+
+    @classmethod
+    def of_node(cls, vgpu_directory: Path) -> "ClaimRecords":
+        """Return the records of this Node, below *vgpu_directory* of the host."""
+        return cls(vgpu_directory / CLAIMS / RECORDS)
 
     @contextmanager
     def held(self) -> Iterator[None]:

@@ -16,7 +16,6 @@ from hami_device_plugin.decide.allocate.cdi.spec import unqualified
 from hami_device_plugin.decide.allocate.owner import Allocated
 from hami_device_plugin.serve.allocate.kubelet_records import KubeletRecords
 from hami_device_plugin.serve.context import Context
-from hamicommon.dra.grants import CLAIMS, RECORDS
 from hamicommon.model import Device
 from hamicommon.pod.reading import Pod
 
@@ -30,7 +29,7 @@ class LastLine:
         """Count the Pods of the Node; the specs there say which were prepared by identity."""
         self._context = context
         self._records = records
-        self._claims = ClaimRecords(context.config.vgpu_directory / CLAIMS / RECORDS)
+        self._claims = ClaimRecords.of_node(context.config.vgpu_directory)
         self._admitted: set[str] = set()
         """UIDs of Pods that were let start."""
         self._told: set[str] = set()

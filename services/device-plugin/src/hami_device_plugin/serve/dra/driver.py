@@ -24,7 +24,6 @@ from hami_device_plugin.serve.dra.claims import Claims
 from hami_device_plugin.serve.dra.slices import Slices
 from hami_device_plugin.serve.dra.tokens import PrepareContainers, Tokens
 from hami_device_plugin.serve.probe.devices import NodeDevices
-from hamicommon.dra.grants import CLAIMS, RECORDS
 from hamicommon.dra.partitions import Offered, Partition
 from hamicommon.dra.slices import Description
 from hamicommon.model import Device
@@ -57,7 +56,7 @@ class DraDriver:
         self._devices: Sequence[Device] = devices.by(context.config, context.conditions)
         self._descriptions: Mapping[str, Description] = {}
         folders, pod_uid = Folders(Path(context.config.kubelet_root)), context.config.pod_uid
-        self._records = ClaimRecords(context.config.vgpu_directory / CLAIMS / RECORDS)
+        self._records = ClaimRecords.of_node(context.config.vgpu_directory)
         self._claims = Claims(
             context, self._records, preparer, self._offered, Tokens(context, prepare_containers), devices.mig
         )

@@ -11,7 +11,6 @@ from hami_device_plugin.adapters.dra_kube import DraKube
 from hami_device_plugin.decide.dra.instances import with_prepared
 from hami_device_plugin.decide.mig.claims import Claims
 from hami_device_plugin.decide.mig.journal import Owner
-from hamicommon.dra.grants import CLAIMS, RECORDS
 from hamicommon.errors import HamiError
 
 
@@ -20,7 +19,7 @@ class PreparedClaims:
 
     def __init__(self, vgpu_directory: Path, kube: DraKube) -> None:
         """Read the records below *vgpu_directory* of the host, and claims by *kube*."""
-        self._records = ClaimRecords(vgpu_directory / CLAIMS / RECORDS)
+        self._records = ClaimRecords.of_node(vgpu_directory)
         self._kube = kube
 
     def added_to(self, claims: Claims) -> Claims:
