@@ -4,9 +4,11 @@ Debian packages, installed where this machine lacks them.
 Owns the call of apt-get. Must never upgrade or remove anything.
 """
 
+import fcntl
 import os
 import shutil
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -28,16 +30,26 @@ def ensure(packages: Mapping[str, str], step: Callable[[str], None]) -> None:
     """
     Install the *packages* that are missing. The mapping has a file or command for each package name.
 
-    Several processes may call this at once. Raises: PackageError.
+    Several processes may call this at once: they install one after another. Raises: PackageError.
     """
     lacking = missing(packages)
     if not lacking:
         return
-    update, install = ("update",), ("install", "--yes", "--no-install-recommends", *lacking)
-    as_root = f"apt-get {' '.join(install)}"
+    as_root = f"apt-get {' '.join(_install(lacking))}"
     if shutil.which("apt-get") is None or os.geteuid() != 0:
         raise PackageError(f"missing: {', '.join(lacking)}; as root on Debian: {as_root}")
+    # While one process reads the package lists anew, apt-get of another does not find its package in them.
+    with (Path(tempfile.gettempdir()) / "hami-apt-get.lock").open("w") as alone:
+        fcntl.flock(alone, fcntl.LOCK_EX)
+        _ensure(packages, step)
+
+
+def _ensure(packages: Mapping[str, str], step: Callable[[str], None]) -> None:
+    lacking = missing(packages)
+    if not lacking:
+        return
     step(f"apt-get installs {', '.join(lacking)}")
+    update, install = ("update",), _install(lacking)
     said: list[str] = []
     # Package lists may be missing, or so old that the mirror no longer has the files they name.
     for arguments in (install, update, install) if _are_listed(lacking) else (update, install):
@@ -45,7 +57,12 @@ def ensure(packages: Mapping[str, str], step: Callable[[str], None]) -> None:
         if not missing(packages):
             return
     reasons = [line for line in said if line.startswith(COMPLAINTS)] or said
-    raise PackageError("\n".join([f"could not install {', '.join(missing(packages))}: {as_root}", *reasons[-8:]]))
+    left = missing(packages)
+    raise PackageError("\n".join([f"could not install {', '.join(left)}: apt-get {' '.join(install)}", *reasons[-8:]]))
+
+
+def _install(names: Iterable[str]) -> Sequence[str]:
+    return ("install", "--yes", "--no-install-recommends", *names)
 
 
 def missing(packages: Mapping[str, str]) -> list[str]:

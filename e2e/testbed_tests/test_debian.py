@@ -7,6 +7,7 @@ The archive is a folder with one package, and `dpkg` is a script that makes the 
 import fcntl
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -38,6 +39,14 @@ case "$*" in
 *--unpack*) sleep 0.3; printf '#!/bin/sh\\n' > {root}/bin/example; chmod +x {root}/bin/example;;
 *--configure*) printf 'Status: install ok installed\\n' | cat {root}/control - > {root}/status;;
 esac
+"""
+APT_GET = """\
+#!/bin/sh
+mkdir {root}/alone || touch {root}/together
+{apt_get} "$@"
+result=$?
+rmdir {root}/alone
+exit $result
 """
 INSTALL = 'from testbed import debian; debian.ensure({"example": "example"}, print)'
 
@@ -118,13 +127,18 @@ def test_missing_lists_are_read_and_the_package_is_installed(machine: Debian) ->
     assert "Unable to locate" not in said
 
 
-def test_processes_that_install_at_the_same_moment_all_succeed(machine: Debian) -> None:
-    """Several workers of a test run need the package."""
+def test_processes_install_one_after_another(machine: Debian) -> None:
+    """While one reads the package lists anew, another would not find its package in them."""
+    apt_get = machine.root / "bin/apt-get"
+    apt_get.write_text(APT_GET.format(root=machine.root, apt_get=shutil.which("apt-get")))
+    apt_get.chmod(0o755)
     together = [machine.install() for _ in range(4)]
 
     said = [installing.communicate(timeout=60)[0] for installing in together]
 
     assert [0] * 4 == [installing.returncode for installing in together], said
+    assert not (machine.root / "together").exists(), said
+    assert 1 == sum("apt-get installs example" in one for one in said), said
 
 
 @pytest.mark.parametrize(
