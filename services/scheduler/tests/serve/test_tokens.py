@@ -94,3 +94,21 @@ async def test_pod_of_a_kube_scheduler_that_makes_no_claims_is_not_bound(api: Ap
         api.put("pods", {**pod, "status": {"phase": "Pending"}})
 
         assert "it knows no DeviceClass" in await scheduler.bind(pod, "n1")
+
+
+@pytest.mark.parametrize("device_class", [TOKEN_CLASS, "a-class-of-others"])
+async def test_pod_on_a_node_with_a_device_plugin_is_bound_in_one_binding(
+    api: ApiServer, tmp_path: Path, device_class: str
+) -> None:
+    """kube-scheduler has written its status since the filter, because a DeviceClass maps what the Pod asks for."""
+    api.put("nodes", a_node("n1", a_device("GPU-n1")))
+    async with running(api, tmp_path, has_dra=True) as scheduler:
+        scheduler.cluster.map_count(device_class)
+        pod = api.put("pods", a_pod())
+        assert ["n1"] == (await scheduler.post("/filter", {"Pod": pod, "NodeNames": ["n1"]}))["NodeNames"]
+        api.put("pods", {**pod, "status": {**pod["status"], "nominatedNodeName": "n1"}})
+
+        assert "" == await scheduler.bind(pod, "n1")
+
+        assert 1 == len([path for _, path, _ in api.writes if path.endswith("/binding")])
+        assert {"GPU-n1": [1, 1000, 0]} == promises(scheduler.cluster, "n1")

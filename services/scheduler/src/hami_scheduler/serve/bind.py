@@ -63,8 +63,9 @@ async def _prepare(context: Context, uid: str, namespace: str, name: str, node: 
         grant = await _decide_again(context, uid, namespace, name, node)
     if grant is None:
         return BindPlan(uid, namespace, name, node, {}), None  # It asks for no device.
-    if context.cluster.view.inventory(node).gives_claims and nvidia.KEY in grant.shares:
-        await _check_claim(context, grant)
+    inventory = context.cluster.view.inventory(node)
+    if nvidia.KEY in grant.shares and (inventory.is_mapped or inventory.gives_claims):
+        await _look_again(context, grant, needs_claim=inventory.gives_claims)
     seconds = int(context.clock.now().timestamp())
     plan = plan_bind(grant, context.cluster.vendors, seconds, context.settings.wire_version)
     context.cluster.begin_bind(grant.uid, plan.annotations)
@@ -72,25 +73,31 @@ async def _prepare(context: Context, uid: str, namespace: str, name: str, node: 
     return plan, grant
 
 
-async def _check_claim(context: Context, grant: Grant) -> None:
+async def _look_again(context: Context, grant: Grant, *, needs_claim: bool) -> None:
     """
-    Check that kube-scheduler has given the Pod of *grant* tokens of its Node, and know the Pod as it is now.
+    Know the Pod of *grant* as kube-scheduler has left it, and check that it has tokens of its Node if it *needs_claim*.
+
+    If a DeviceClass maps what a Pod asks for, kube-scheduler writes the Pod's status between filter and bind. A Binding
+    for the version of the filter would fail.
 
     Raises:
-        BindError: it has not, and the devices are free again.
+        BindError: the Pod cannot be bound there, and the devices are free again.
         ApiRefusedError, ApiUnknownError: that cannot be read.
     """
     pod = await context.api.read_pod(grant.namespace, grant.name)
-    name = claim_name(pod) if pod is not None else ""
-    item = await context.api.read_claim(grant.namespace, name) if name else None
-    problem = claim_problem(pod, item, grant.node) if pod is not None else "it does not exist"
+    if pod is None:
+        problem: str | None = "it does not exist"
+    elif needs_claim:
+        name = claim_name(pod)
+        problem = claim_problem(pod, await context.api.read_claim(grant.namespace, name) if name else None, grant.node)
+    else:
+        problem = None
     if problem:
         context.cluster.give_up(grant.uid)
         raise BindError(f"Pod {grant.namespace}/{grant.name} cannot be bound to {grant.node}: {problem}")
     reserved = context.cluster.reservations.get(grant.uid)
     if pod is None or reserved is None or reserved.basis is None:
         return
-    # kube-scheduler has written the claim's name since the filter, so a Binding for that version would fail.
     if reserved.basis.request == read_request(pod, context.cluster.vendors, context.settings.policies):
         reserved.basis = replace(reserved.basis, version=pod_version(pod))
 
