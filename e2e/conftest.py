@@ -25,6 +25,7 @@ from testbed.folders import short_folder
 if TYPE_CHECKING:
     from harness.clusters.claiming import ClaimingCluster
     from harness.clusters.real import RealCluster
+    from harness.clusters.tokens import TokenCluster
 
 HAS_FAILED = pytest.StashKey[bool]()
 """Whether a phase of a test has failed."""
@@ -135,13 +136,26 @@ async def cluster(shared_cluster: Cluster, real_cluster: "RealCluster | None") -
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def claiming_cluster(real_cluster: "RealCluster") -> AsyncIterator["ClaimingCluster"]:
     """The real cluster, whose last Node gives its devices by ResourceClaims."""
-    from harness.claims import is_new_enough
     from harness.clusters.claiming import claiming
 
-    if not is_new_enough(real_cluster.control_plane.kubernetes):
-        pytest.skip("devices are shared by claims since Kubernetes 1.36")
+    _needs_claims(real_cluster)
     async with claiming(real_cluster) as cluster:
         yield cluster
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def token_cluster(real_cluster: "RealCluster") -> AsyncIterator["TokenCluster"]:
+    """The real cluster, whose last Node gives tokens to Pods that ask by resources."""
+    from harness.clusters.tokens import giving_tokens
+
+    _needs_claims(real_cluster)
+    async with giving_tokens(real_cluster) as cluster:
+        yield cluster
+
+
+def _needs_claims(cluster: "RealCluster") -> None:
+    if not cluster.serves_claims:
+        pytest.skip("devices are shared by claims since Kubernetes 1.36")
 
 
 @pytest.fixture

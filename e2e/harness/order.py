@@ -17,6 +17,7 @@ OWN_CLUSTERS = ("conformance", "controlplane_tests", "dra_tests", "minicluster_t
 TOGETHER = (
     "test_node_kinds.py",
     "test_claims_survive.py",
+    "test_tokens_survive.py",
     "test_shares_by_claims.py",
     "test_resource_claims.py",
     "test_mig_claims.py",

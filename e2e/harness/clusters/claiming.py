@@ -2,7 +2,7 @@
 The real cluster, one Node of which gives its devices by ResourceClaims, and whose Pods ask by them.
 
 Owns how a Pod that asks by HAMi's resources asks for the same by claims, and what the claims were given. So a test says
-what a share is, and not how it is asked for. Neighbours: `real` is the cluster.
+what a share is, and not how it is asked for. Neighbours: `dra` has the Node.
 """
 
 import hashlib
@@ -10,8 +10,7 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from hamicommon.dra.claims import Claim, decode_claim
 from hamicommon.dra.grants import CLAIMS, RECORDS, ClaimGrant
@@ -20,23 +19,19 @@ from hamicommon.dra.slices import Pool, read_slices
 from hamicommon.model import Object, Share
 from hamicommon.pod.containers import containers_of
 from hamicommon.runtime.host.claim_records import read_records
-from harness.claims import API, delete_slices, label_kind, slices
+from harness.claims import API, delete_slices
 from harness.cluster import Settings
+from harness.clusters.dra import KIND_SECONDS, DraCluster
 from harness.clusters.real import RealCluster
-from harness.clusters.release import CHART, Value
+from harness.clusters.release import Value
 from minicluster.client import ApiError
 from testbed.driver.hardware import FakeNode
-from testbed.waiting import eventually
 
-BY_CLAIMS = {"dra.enabled": True}
-"""The chart's values for Nodes that give their devices by claims."""
-KIND_SECONDS = 90.0
-"""The time limit for a Node to become one of another kind."""
 _RESOURCES = "nvidia.com/"
 _WHOLE_PERCENT = "100"
 
 
-class ClaimingCluster(RealCluster):
+class ClaimingCluster(DraCluster):
     """
     A real cluster whose last Node gives its devices by claims.
 
@@ -44,33 +39,13 @@ class ClaimingCluster(RealCluster):
     """
 
     gives_percentages = False
-
-    @classmethod
-    def of(cls, cluster: RealCluster) -> "ClaimingCluster":
-        """Return *cluster* with Pods that ask by claims."""
-        found = cls(cluster.control_plane, cluster.nodes, cluster.release)
-        found.recorder, found.namespace = cluster.recorder, cluster.namespace
-        return found
-
-    @property
-    def node(self) -> str:
-        """The Node of kind `dra`."""
-        return self.nodes[-1].name
+    values: ClassVar[Mapping[str, Value]] = {"dra.enabled": True}
+    spec_names = "hami.io-vgpu-claim_*"
 
     @property
     def in_namespace(self) -> str:
         """The path of the API below which claims are."""
         return f"{API}/namespaces/{self.namespace}"
-
-    async def label(self, kind: str | None) -> None:
-        """Say which kind the Node is to be."""
-        await label_kind(self, self.node, kind)
-
-    async def deploy(
-        self, settings: Settings | None = None, values: Mapping[str, Value] | None = None, chart: Path = CHART
-    ) -> None:
-        """Install the chart as the real cluster does, with claims."""
-        await super().deploy(settings, {**BY_CLAIMS, **(values or {})}, chart)
 
     # --- asking ----------------------------------------------------------------------------------------------------
 
@@ -82,10 +57,6 @@ class ClaimingCluster(RealCluster):
         for name, spec in templates.items():
             await self._ensure("ResourceClaimTemplate", name, {"spec": spec})
         return await super().create(pod)
-
-    async def create_by_resources(self, manifest: Object) -> Object:
-        """Create a Pod as it is."""
-        return await super().create(manifest)
 
     async def create_claim(self, name: str, **limits: Any) -> Object:
         """Create a ResourceClaim for what a container with these limits asks for, as `a_container` has them."""
@@ -132,10 +103,6 @@ class ClaimingCluster(RealCluster):
         devices = (await self._pools()).get(node, {}).values()
         return sum(each.device.count for each in devices if not each.taints)
 
-    async def slices(self) -> list[Object]:
-        """Return the ResourceSlices of the driver."""
-        return await slices(self)
-
     async def _pools(self) -> Mapping[str, Pool]:
         pools, problems = read_slices(await self.slices())
         assert not problems, problems
@@ -149,18 +116,14 @@ class ClaimingCluster(RealCluster):
         assert not problems, problems
         return found
 
-    def specs(self) -> list[str]:
-        """Return the names of the CDI specs of claims on the Node."""
-        return sorted(path.name for path in self.cdi_folder(self.node).glob("hami.io-vgpu-claim_*"))
+    def prepared_mib(self) -> list[int]:
+        """Read the plugin's records."""
+        return sorted(share.memory_mib for grant in self.records().values() for share in grant.shares("gpu"))
 
     def leftovers(self) -> list[str]:
         """Return what is on the Node of claims: specs, records and folders of requests."""
         folders = (self.vgpu_folder(self.node) / CLAIMS).glob("[!.]*")
-        return [*self.specs(), *self.records(), *(path.name for path in folders)]
-
-    async def nothing_left(self) -> None:
-        """Wait until nothing of any claim is on the Node."""
-        await eventually(lambda: not self.leftovers(), f"nothing of a claim is on {self.node}", KIND_SECONDS)
+        return [*super().leftovers(), *self.records(), *(path.name for path in folders)]
 
 
 @asynccontextmanager
@@ -183,7 +146,7 @@ async def claiming_nodes(
     cluster: RealCluster, nodes: tuple[FakeNode, ...], settings: Settings
 ) -> AsyncIterator[ClaimingCluster]:
     """During a block, let only *nodes* take Pods, the last of them by claims; see `RealCluster.reshaped`."""
-    its = replace(settings, values={**settings.values, **BY_CLAIMS})
+    its = replace(settings, values={**settings.values, **ClaimingCluster.values})
     async with cluster.reshaped(nodes, its) as other, claiming(other, its) as found:
         yield found
         await found.delete_all_pods()

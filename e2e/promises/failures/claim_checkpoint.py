@@ -15,17 +15,17 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from functools import partial
 
 from hamicommon.model import Object
-from harness.clusters.claiming import ClaimingCluster
+from harness.clusters.dra import DraCluster
 from testbed.waiting import eventually
 
 FILE = "/var/lib/kubelet/dra_manager_state"
 WAIT_SECONDS = 60.0
 
-Moment = Callable[[ClaimingCluster, Object], AbstractAsyncContextManager[None]]
+Moment = Callable[[DraCluster, Object], AbstractAsyncContextManager[None]]
 """It creates a Pod of this manifest, and its block runs in the moment."""
 
 
-def checkpoint(cluster: ClaimingCluster) -> Mapping[str, bool]:
+def checkpoint(cluster: DraCluster) -> Mapping[str, bool]:
     """Return the claims that the Node's kubelet remembers, by UID, and whether it knows their devices."""
     written = json.loads(cluster.control_plane.node(cluster.node).path(FILE).read_text())
     claims = json.loads(written["Data"])["ClaimInfoStateList"] or []
@@ -33,7 +33,7 @@ def checkpoint(cluster: ClaimingCluster) -> Mapping[str, bool]:
 
 
 @asynccontextmanager
-async def before_the_first(cluster: ClaimingCluster, manifest: Object) -> AsyncIterator[None]:
+async def before_the_first(cluster: DraCluster, manifest: Object) -> AsyncIterator[None]:
     """The kubelet has read the claim, and nothing of it is on disk."""
     with _unwritable(cluster):
         await cluster.create(manifest)
@@ -42,7 +42,7 @@ async def before_the_first(cluster: ClaimingCluster, manifest: Object) -> AsyncI
 
 
 @asynccontextmanager
-async def after_the_first(cluster: ClaimingCluster, manifest: Object) -> AsyncIterator[None]:
+async def after_the_first(cluster: DraCluster, manifest: Object) -> AsyncIterator[None]:
     """The kubelet remembers the claim, has called the plugin, and has no answer."""
     with _stopped(await cluster.pid(f"plugin-{cluster.node}")):
         await cluster.create(manifest)
@@ -52,7 +52,7 @@ async def after_the_first(cluster: ClaimingCluster, manifest: Object) -> AsyncIt
 
 
 @asynccontextmanager
-async def before_the_second(cluster: ClaimingCluster, manifest: Object) -> AsyncIterator[None]:
+async def before_the_second(cluster: DraCluster, manifest: Object) -> AsyncIterator[None]:
     """The plugin has prepared the claim, and the kubelet remembers no device of it."""
     async with AsyncExitStack() as held:
         async with after_the_first(cluster, manifest):
@@ -64,7 +64,7 @@ async def before_the_second(cluster: ClaimingCluster, manifest: Object) -> Async
 
 
 @asynccontextmanager
-async def after_the_second(cluster: ClaimingCluster, manifest: Object) -> AsyncIterator[None]:
+async def after_the_second(cluster: DraCluster, manifest: Object) -> AsyncIterator[None]:
     """The kubelet remembers the devices, and the runtime has not made the sandbox."""
     runtime = cluster.control_plane.node(cluster.node).machine.services()["containerd"]
     assert runtime is not None
@@ -81,7 +81,7 @@ MOMENTS: Mapping[str, Moment] = {
 }
 
 
-async def says(cluster: ClaimingCluster, pod: str, text: str) -> None:
+async def says(cluster: DraCluster, pod: str, text: str) -> None:
     """Wait until an Event of a Pod has *text*."""
 
     async def probe() -> bool:
@@ -90,13 +90,13 @@ async def says(cluster: ClaimingCluster, pod: str, text: str) -> None:
     await eventually(probe, f"an Event of {pod} says {text!r}", WAIT_SECONDS)
 
 
-def _knows_devices(cluster: ClaimingCluster) -> bool:
+def _knows_devices(cluster: DraCluster) -> bool:
     known = checkpoint(cluster)
     return bool(known) and all(known.values())
 
 
 @contextmanager
-def _unwritable(cluster: ClaimingCluster) -> Iterator[None]:
+def _unwritable(cluster: DraCluster) -> Iterator[None]:
     """Let the kubelet write no checkpoint during a block."""
     machine = cluster.control_plane.node(cluster.node).machine
     machine.run(["mount", "--bind", FILE, FILE])

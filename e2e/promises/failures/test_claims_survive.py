@@ -17,6 +17,7 @@ from hamicommon.dra.names import DRA
 from hamicommon.model import Object
 from harness.claims import API
 from harness.clusters.claiming import ClaimingCluster
+from harness.clusters.dra import DraCluster
 from harness.clusters.real import RealCluster
 from harness.clusters.release import HAMI
 from harness.invariants import check
@@ -38,15 +39,22 @@ BACK_SECONDS = 2.0
 @pytest_asyncio.fixture(loop_scope="session")
 async def cluster(claiming_cluster: ClaimingCluster) -> AsyncIterator[ClaimingCluster]:
     """The real cluster with a Node of kind `dra`, on which no Pod is before and nothing of a claim after the test."""
-    async with own_namespace(claiming_cluster):
+    async with clean_before_and_after(claiming_cluster):
         yield claiming_cluster
-        await claiming_cluster.label(DRA)
-        await claiming_cluster.delete_all_pods()
-        await claiming_cluster.nothing_left()
-        await eventually(lambda: not checkpoint(claiming_cluster), "the kubelet remembers no claim", WAIT_SECONDS)
 
 
-async def has_exactly(cluster: ClaimingCluster, name: str, memory_mib: int) -> Object:
+@asynccontextmanager
+async def clean_before_and_after(cluster: DraCluster) -> AsyncIterator[None]:
+    """Use a new namespace during a block. After it the Node is of kind `dra`, and nothing of a claim is on it."""
+    async with own_namespace(cluster):
+        yield
+        await cluster.label(DRA)
+        await cluster.delete_all_pods()
+        await cluster.nothing_left()
+        await eventually(lambda: not checkpoint(cluster), "the kubelet remembers no claim", WAIT_SECONDS)
+
+
+async def has_exactly(cluster: DraCluster, name: str, memory_mib: int) -> Object:
     """Wait until a Pod runs, assert that it has *memory_mib* and a quarter of a device, and return it."""
     pod = await cluster.pod_in_phase(name, "Running", WAIT_SECONDS)
     environment = cluster.environment(pod)
@@ -57,14 +65,10 @@ async def has_exactly(cluster: ClaimingCluster, name: str, memory_mib: int) -> O
     return pod
 
 
-async def is_counted_once(cluster: ClaimingCluster, *memory_mib: int) -> None:
-    """Wait until the records of the Node are of claims with these amounts, and the scheduler counts the same."""
-
-    def remembered() -> bool:
-        found = [share.memory_mib for grant in cluster.records().values() for share in grant.shares("gpu")]
-        return sorted(found) == sorted(memory_mib)
-
-    await eventually(remembered, f"the Node has records of {memory_mib} MiB", WAIT_SECONDS)
+async def is_counted_once(cluster: DraCluster, *memory_mib: int) -> None:
+    """Wait until exactly these amounts are prepared on the Node, and the scheduler counts the same."""
+    expected = sorted(memory_mib)
+    await eventually(lambda: cluster.prepared_mib() == expected, f"{expected} MiB are prepared", WAIT_SECONDS)
     await check(cluster)
 
 
@@ -76,7 +80,7 @@ def quarter(name: str, memory_mib: int, **more: Any) -> Object:
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("part", ["kubelet", "plugin"])
 async def test_part_killed_around_a_checkpoint_of_the_kubelet_costs_no_pod(
-    cluster: ClaimingCluster, part: str, moment: str
+    cluster: DraCluster, part: str, moment: str
 ) -> None:
     """Kubelet or plugin is killed before or after one of the two. The Pod gets exactly its share, counted once."""
     killed = f"{part}-{cluster.node}"
@@ -89,7 +93,7 @@ async def test_part_killed_around_a_checkpoint_of_the_kubelet_costs_no_pod(
 
 
 @asynccontextmanager
-async def away(cluster: ClaimingCluster) -> AsyncIterator[None]:
+async def away(cluster: DraCluster) -> AsyncIterator[None]:
     """During a block, have no plugin on the Node. Its DaemonSet has no Node meanwhile."""
     await _select(cluster, "on")
     try:
@@ -100,17 +104,17 @@ async def away(cluster: ClaimingCluster) -> AsyncIterator[None]:
         await cluster.replaced()
 
 
-async def _select(cluster: ClaimingCluster, value: str | None) -> None:
+async def _select(cluster: DraCluster, value: str | None) -> None:
     await cluster.api.patch(DAEMON_SET, {"spec": {"template": {"spec": {"nodeSelector": {"e2e/away": value}}}}})
 
 
-async def _has_pods(cluster: ClaimingCluster, count: int) -> bool:
+async def _has_pods(cluster: DraCluster, count: int) -> bool:
     labels = "app.kubernetes.io/component=hami-device-plugin"
     query = {"labelSelector": labels, "fieldSelector": f"spec.nodeName={cluster.node}"}
     return len((await cluster.api.list(f"/api/v1/namespaces/{HAMI}/pods", **query))[0]) == count
 
 
-async def test_plugin_may_be_away_for_20_and_for_40_seconds(cluster: ClaimingCluster) -> None:
+async def test_plugin_may_be_away_for_20_and_for_40_seconds(cluster: DraCluster) -> None:
     """
     No container notices. A Pod that comes meanwhile waits, and gets its share when the plugin is back.
 
@@ -132,7 +136,7 @@ async def test_plugin_may_be_away_for_20_and_for_40_seconds(cluster: ClaimingClu
     await is_counted_once(cluster, 3000, 1020, 2020, 1040, 2040)
 
 
-async def test_rolling_update_of_the_plugin_fails_no_pod(cluster: ClaimingCluster) -> None:
+async def test_rolling_update_of_the_plugin_fails_no_pod(cluster: DraCluster) -> None:
     """The next plugin registers with the kubelet beside the last one, while Pods come and go."""
     await cluster.create(quarter("before", 3000))
     before = runs(await has_exactly(cluster, "before", 3000))
@@ -153,7 +157,7 @@ async def test_rolling_update_of_the_plugin_fails_no_pod(cluster: ClaimingCluste
     assert before == runs(await has_exactly(cluster, "before", 3000))
 
 
-async def _watch_sockets(cluster: ClaimingCluster, seen: list[set[str]]) -> None:
+async def _watch_sockets(cluster: DraCluster, seen: list[set[str]]) -> None:
     """Add the sockets by which the kubelet knows plugins of the driver to *seen*, whenever they have changed."""
     folder = cluster.control_plane.node(cluster.node).path("/var/lib/kubelet/plugins_registry")
     while True:
@@ -163,7 +167,7 @@ async def _watch_sockets(cluster: ClaimingCluster, seen: list[set[str]]) -> None
         await asyncio.sleep(0.01)
 
 
-async def test_slice_is_back_within_two_seconds_of_a_restart_of_the_kubelet(cluster: ClaimingCluster) -> None:
+async def test_slice_is_back_within_two_seconds_of_a_restart_of_the_kubelet(cluster: DraCluster) -> None:
     """Each kubelet deletes it when it starts."""
     _, version = await cluster.api.list(f"{API}/resourceslices")
     watching = asyncio.create_task(_time_without_slice(cluster, version))
@@ -174,7 +178,7 @@ async def test_slice_is_back_within_two_seconds_of_a_restart_of_the_kubelet(clus
     assert await asyncio.wait_for(watching, WAIT_SECONDS) <= BACK_SECONDS
 
 
-async def _time_without_slice(cluster: ClaimingCluster, version: str) -> float:
+async def _time_without_slice(cluster: DraCluster, version: str) -> float:
     """Return how long there is no slice, in seconds, the next time that there is none after *version*."""
     clock, gone = asyncio.get_running_loop().time, 0.0
     async for change, _ in cluster.api.watch(f"{API}/resourceslices", version):
@@ -193,12 +197,12 @@ def using(claim: str, name: str) -> Object:
     return pod
 
 
-async def force_delete(cluster: ClaimingCluster, name: str) -> None:
+async def force_delete(cluster: DraCluster, name: str) -> None:
     """Delete a Pod without waiting for its kubelet."""
     await cluster.api.delete(f"/api/v1/namespaces/{cluster.namespace}/pods/{name}", 0)
 
 
-async def test_pod_deleted_by_force_and_made_again_by_a_template_has_the_new_share(cluster: ClaimingCluster) -> None:
+async def test_pod_deleted_by_force_and_made_again_has_the_new_share(cluster: DraCluster) -> None:
     """Its claim is another one, and the old one is unprepared."""
     await cluster.create(quarter("p", 3000))
     await has_exactly(cluster, "p", 3000)
@@ -326,7 +330,7 @@ async def test_node_changes_its_kind_and_back_with_pods_of_both(cluster: Claimin
     await check(cluster)
 
 
-async def node_says(cluster: ClaimingCluster, text: str) -> bool:
+async def node_says(cluster: DraCluster, text: str) -> bool:
     """Return whether an Event of the Node has *text*."""
     events, _ = await cluster.api.list("/api/v1/events", fieldSelector=f"involvedObject.name={cluster.node}")
     return any(text in event.get("message", "") for event in events)

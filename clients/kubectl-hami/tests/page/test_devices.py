@@ -210,6 +210,15 @@ def test_a_limit_that_is_not_the_grant_stands_out(page: Page, limit_mib: int | N
     assert words == page.text("tbody td:last-child")
 
 
+@pytest.mark.parametrize("place", ["node/node-a", "pod/default/train"])
+def test_a_share_names_the_claim_that_gives_it(page: Page, place: str) -> None:
+    """`kubectl describe resourceclaim` says the rest."""
+    share = a_share("train", claim="train-gpu-x7k2p")
+    page.open(a_picture(a_node("node-a", a_device("node-a", 0, share))), f"#/{place}")
+
+    assert "ResourceClaim train-gpu-x7k2p" == page.text("tbody td:last-child")
+
+
 def test_a_share_that_waited_since_the_last_picture_is_throttled(page: Page) -> None:
     """The counter of the time spent waiting has grown."""
     share = a_share("train", throttledSeconds=4.0)

@@ -15,7 +15,14 @@ export function shareColumns(owners) {
         },
         { name: "Compute", isNumber: true, cell: (share) => (share.corePercent ? percent(share.corePercent) : "any") },
         { name: "Busy", isNumber: true, cell: (share) => percent(share.usedCorePercent) },
-        { name: "", cell: (share) => [share.isThrottled ? badge("warning", "throttled") : null, otherLimit(share)] },
+        {
+            name: "",
+            cell: (share) => [
+                share.isThrottled ? badge("warning", "throttled") : null,
+                otherLimit(share),
+                share.claim ? badge("plain", `ResourceClaim ${share.claim}`) : null,
+            ],
+        },
     ];
 }
 
