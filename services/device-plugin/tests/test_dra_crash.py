@@ -17,11 +17,17 @@ from device_plugin_dra_crash import (
     PREPARE_STEPS,
     REGION,
     SPEC,
+    TOKEN_DIRECTORY,
+    TOKEN_SPEC,
+    TOKEN_STEPS,
     UNPREPARE_STEPS,
     prepare,
+    prepare_token,
+    prepare_token_until,
     prepare_until,
     the_claims,
     unprepare,
+    unprepare_token,
     unprepare_until,
 )
 
@@ -34,14 +40,19 @@ from testbed.waiting import eventually
 
 
 def killed(function: Callable[[Path, str], None], host: Path, step: str) -> None:
+    """Run *function*, which prepares a claim of devices, in a process, which must be killed before *step*."""
+    die(function, host, step)
+    assert all(json.loads(path.read_bytes())["kind"] == KIND for path in (host / "cdi").glob("[!.]*.json"))
+    has_grant = any((host / "cdi").glob("[!.]*.json")) or (host / DIRECTORY).exists()
+    assert not has_grant or list((host / "records").glob("[!.]*.json")), "the ledger does not count what exists"
+
+
+def die(function: Callable[[Path, str], None], host: Path, step: str) -> None:
     """Run *function* in a process, which must be killed before *step*."""
     process = multiprocessing.get_context("spawn").Process(target=function, args=(host, step))
     process.start()
     process.join()
     assert -signal.SIGKILL == process.exitcode
-    assert all(json.loads(path.read_bytes())["kind"] == KIND for path in (host / "cdi").glob("[!.]*.json"))
-    has_grant = any((host / "cdi").glob("[!.]*.json")) or (host / DIRECTORY).exists()
-    assert not has_grant or list((host / "records").glob("[!.]*.json")), "the ledger does not count what exists"
 
 
 def assert_prepared(host: Path) -> None:
@@ -111,6 +122,35 @@ def test_claim_that_was_unprepared_in_part_can_be_prepared_again(step: str, host
     prepare(host)
 
     assert_prepared(host)
+
+
+@pytest.mark.parametrize("step", TOKEN_STEPS)
+def test_token_is_prepared_by_the_next_process_after_a_kill(step: str, host: Path) -> None:
+    """The container has its grant, and Unprepare leaves no spec of either attempt."""
+    die(prepare_token_until, host, step)
+
+    remove_unfinished(host / "cdi")
+    prepare_token(host)
+
+    assert [host / "cdi" / TOKEN_SPEC] == list((host / "cdi").iterdir())
+    [device] = json.loads((host / "cdi" / TOKEN_SPEC).read_bytes())["devices"]
+    assert "CUDA_DEVICE_MEMORY_LIMIT_0=700m" in device["containerEdits"]["env"]
+    limits = decode_limits_file((host / TOKEN_DIRECTORY / "limits").read_bytes())
+    assert [700 << 20] == [one.memory_bytes for one in limits.devices.values()]
+    unprepare_token(host)
+    assert [] == list((host / "cdi").iterdir())
+
+
+@pytest.mark.parametrize("step", TOKEN_STEPS)
+def test_token_that_was_prepared_in_part_is_unprepared(step: str, host: Path) -> None:
+    """The rest of the container's is its Pod's, and ends with it."""
+    die(prepare_token_until, host, step)
+
+    remove_unfinished(host / "cdi")
+    unprepare_token(host)
+
+    assert [] == list((host / "cdi").glob("*"))
+    assert not (host / "records").exists() or [] == list((host / "records").glob("[!.]*.json"))
 
 
 def _has_no_record(host: Path) -> Callable[[], Awaitable[bool]]:
