@@ -48,7 +48,9 @@ class TokenCluster(DraCluster):
 
     async def offers_tokens(self) -> bool:
         """Return whether the Node has tokens in its slices."""
-        return any(is_token(device["name"]) for each in await self.slices() for device in each["spec"]["devices"])
+        return any(
+            is_token(device["name"]) for each in await self.slices() for device in each["spec"].get("devices", ())
+        )
 
     async def forget_device_plugin(self) -> None:
         """
