@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from hami_scheduler.serve.background import periodic
 from hamicommon.dra.names import DRIVER, TOKEN_CLASS
 from hamicommon.dra.tokens import encode_tokens
 from hamicommon.model import Object
+from testbed.waiting import eventually
 
 from ..state.test_claims import a_slice
 from ..support.api_server import ApiServer
@@ -30,16 +32,27 @@ def a_claim(*tokens: str, pool: str = "n1", pod: str = "uid-p") -> Object:
 
 
 def a_server(api: ApiServer) -> None:
-    """Let *api* have a Node of kind `dra` with ten tokens for its device."""
+    """Let *api* have a Node of kind `dra` with ten tokens for its device, and the DeviceClass of tokens."""
+    map_count(api, TOKEN_CLASS)
     api.put("nodes", a_node("n1", a_device("GPU-n1"), replicas=0, hami_io__node_kind="dra"))
     item = a_slice("n1", devices=0)
     item["spec"]["devices"] = [token for part in encode_tokens(10) for token in part["devices"]]
     api.put("resourceslices", item)
 
 
+def map_count(api: ApiServer, device_class: str) -> None:
+    """Let a DeviceClass of *api* map the count of NVIDIA devices."""
+    api.put("deviceclasses", {"metadata": {"name": device_class}, "spec": {"extendedResourceName": "nvidia.com/gpu"}})
+
+
+async def knows_the_class(scheduler: Running) -> None:
+    """Wait until the scheduler knows the DeviceClass; it has been started a moment ago."""
+    await eventually(lambda: scheduler.cluster.view.inventory("n1").is_mapped, "the DeviceClass is known")
+
+
 async def filtered(scheduler: Running, api: ApiServer) -> Object:
     """Let a Pod be placed on the Node, and return it as kube-scheduler leaves it then, with the name of its claim."""
-    scheduler.cluster.map_count(TOKEN_CLASS)
+    await knows_the_class(scheduler)
     pod = api.put("pods", a_pod())
     assert ["n1"] == (await scheduler.post("/filter", {"Pod": pod, "NodeNames": ["n1"]}))["NodeNames"]
     return api.put(
@@ -102,8 +115,9 @@ async def test_pod_on_a_node_with_a_device_plugin_is_bound_in_one_binding(
 ) -> None:
     """kube-scheduler has written its status since the filter, because a DeviceClass maps what the Pod asks for."""
     api.put("nodes", a_node("n1", a_device("GPU-n1")))
+    map_count(api, device_class)
     async with running(api, tmp_path, has_dra=True) as scheduler:
-        scheduler.cluster.map_count(device_class)
+        await knows_the_class(scheduler)
         pod = api.put("pods", a_pod())
         assert ["n1"] == (await scheduler.post("/filter", {"Pod": pod, "NodeNames": ["n1"]}))["NodeNames"]
         api.put("pods", {**pod, "status": {**pod["status"], "nominatedNodeName": "n1"}})
@@ -112,3 +126,13 @@ async def test_pod_on_a_node_with_a_device_plugin_is_bound_in_one_binding(
 
         assert 1 == len([path for _, path, _ in api.writes if path.endswith("/binding")])
         assert {"GPU-n1": [1, 1000, 0]} == promises(scheduler.cluster, "n1")
+
+
+async def test_scheduler_that_starts_knows_the_device_class_at_once(
+    api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Pod for a Node with tokens does not wait until the next look."""
+    monkeypatch.setattr(periodic, "REVIEW_SECONDS", 1e6)
+    a_server(api)
+    async with running(api, tmp_path, has_dra=True) as scheduler:
+        await filtered(scheduler, api)

@@ -30,7 +30,12 @@ TIDY_SECONDS = 1.0
 CAPACITY_SECONDS = 5.0
 """How often the leader looks for devices of which too much is granted."""
 REVIEW_SECONDS = 10.0
-"""How often the leader looks for DeviceClasses. A Pod that needs a name that its Node does not list waits this long."""
+"""
+How often the leader looks for DeviceClasses, the first time when it begins to decide. A Pod that needs a name that its
+Node does not list waits this long.
+"""
+UNBLOCKED_SECONDS = 0.05
+"""How often a scheduler that starts looks whether it may decide."""
 WAKE_SECONDS = 0.25
 """How often refused Pods are tried again; kube-scheduler itself usually asks within 10 ms of an event."""
 
@@ -87,16 +92,25 @@ def jobs(
         _every(OUTCOME_SECONDS, find),
         _every(CAPACITY_SECONDS, look),
         _every(WAKE_SECONDS, wake, context.blocked),
-        _every(REVIEW_SECONDS, resources.review, context.blocked),
+        _every(REVIEW_SECONDS, resources.review, context.blocked, first_seconds=UNBLOCKED_SECONDS),
         _every(TIDY_SECONDS, context.locks.tidy, context.blocked),
     ]
 
 
 async def _every(
-    seconds: float, act: Callable[[], Awaitable[None]], blocked: Callable[[], str | None] = lambda: None
+    seconds: float,
+    act: Callable[[], Awaitable[None]],
+    blocked: Callable[[], str | None] = lambda: None,
+    first_seconds: float | None = None,
 ) -> None:
-    """Act again and again, each time unless *blocked* says why not."""
+    """
+    Act again and again, each time unless *blocked* says why not.
+
+    The first time may come earlier, when a look every *first_seconds* finds that nothing is blocked.
+    """
+    pause = first_seconds or seconds
     while True:
-        await asyncio.sleep(seconds)
+        await asyncio.sleep(pause)
         if blocked() is None:
             await act()
+            pause = seconds
