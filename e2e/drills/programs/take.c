@@ -76,17 +76,21 @@ static long long now_ms(void)
 
 /*
  * Keep the device busy with kernels that take KERNEL_MS each on a whole device, so many ahead that a program which has to wait for a
- * processor keeps it busy, too. What happens in the first second does not count: limits may lend some time at first. A program that gets no
- * context finishes none.
+ * processor keeps it busy, too. What happens in the first second does not count: limits may lend some time at first. The time is the
+ * device's, from the end of one kernel to the end of another, because a program may learn of both late. One that gets no context finishes
+ * none.
  */
 static void be_busy(void *driver, long long milliseconds)
 {
     int (*launch)(void *, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, void *,
                   void **, void **) = (__typeof__(launch))function(driver, "cuLaunchKernel");
+    int (*make)(void **, unsigned int) = (__typeof__(make))function(driver, "cuEventCreate");
     int (*record)(void *, void *) = (__typeof__(record))function(driver, "cuEventRecord");
     int (*wait)(void *) = (__typeof__(wait))function(driver, "cuEventSynchronize");
-    void *module, *kernel, *ended[KERNELS_AHEAD];
-    long long begun = now_ms(), since = 0, finished = 0;
+    int (*measure)(float *, void *, void *) = (__typeof__(measure))function(driver, "cuEventElapsedTime");
+    void *module, *kernel, *first, *ended[KERNELS_AHEAD];
+    long long begun = now_ms(), counted_from = -1, finished = 0;
+    float passed_ms = 1;
 
     if (((int (*)(void **, const void *))function(driver, "cuModuleLoadData"))(&module, "busy") != 0 ||
         ((int (*)(void **, void *, const char *))function(driver, "cuModuleGetFunction"))(&kernel, module, "busy_20000") != 0) {
@@ -94,23 +98,24 @@ static void be_busy(void *driver, long long milliseconds)
         fflush(stdout);
         return;
     }
+    make(&first, 0);
     for (int index = 0; index < KERNELS_AHEAD; index++)
-        ((int (*)(void **, unsigned int))function(driver, "cuEventCreate"))(&ended[index], 0);
+        make(&ended[index], 0);
     for (long long number = 0; now_ms() - begun < FIRST_MS + milliseconds; number++) {
         void *end = ended[number % KERNELS_AHEAD];
 
         if (number >= KERNELS_AHEAD) {
             if (wait(end) != 0)
                 break;
-            if (since)
-                finished += KERNEL_MS;
-            else if (now_ms() - begun >= FIRST_MS)
-                since = now_ms();
+            if (counted_from >= 0 && number - KERNELS_AHEAD > counted_from && measure(&passed_ms, first, end) == 0)
+                finished = number - KERNELS_AHEAD - counted_from;
         }
         if (launch(kernel, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL) != 0 || record(end, NULL) != 0)
             break;
+        if (counted_from < 0 && now_ms() - begun >= FIRST_MS && record(first, NULL) == 0)
+            counted_from = number;
     }
-    printf("%lld: %lld\n", finished, now_ms() - since + 1);
+    printf("%lld: %.0f\n", finished * KERNEL_MS, passed_ms);
     fflush(stdout);
 }
 
