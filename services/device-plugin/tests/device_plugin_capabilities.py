@@ -3,25 +3,19 @@ A process with no more capabilities than the chart gives the plugin.
 """
 
 import ctypes
-import multiprocessing
 import struct
 from collections.abc import Callable
 from typing import Any
+
+from device_plugin_child import call_in_child
 
 CAP_DAC_OVERRIDE, CAP_FOWNER = 1, 3
 CAPABILITY_VERSION_3 = 0x20080522
 
 
-def call_in_child(has_fowner: bool, function: Callable[..., Any], *arguments: Any) -> None:
-    """
-    Call *function*, a module's, in a process with DAC_OVERRIDE, and with FOWNER if *has_fowner*.
-
-    The process is spawned: a forked one could hang, because gRPC's threads hold locks.
-    """
-    child = multiprocessing.get_context("spawn").Process(target=_call, args=(has_fowner, function, arguments))
-    child.start()
-    child.join()
-    assert 0 == child.exitcode
+def call_with_capabilities(has_fowner: bool, function: Callable[..., Any], *arguments: Any) -> None:
+    """Call *function*, a module's, in a process with DAC_OVERRIDE, and with FOWNER if *has_fowner*."""
+    assert 0 == call_in_child(_call, has_fowner, function, arguments)
 
 
 def _call(has_fowner: bool, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:

@@ -4,12 +4,12 @@ A plugin killed at any instruction: the kubelet's next attempt succeeds, and not
 
 import asyncio
 import json
-import multiprocessing
 import signal
 from pathlib import Path
 
 import pytest
 from device_plugin_apiserver import ApiServer
+from device_plugin_child import call_in_child
 from device_plugin_crash import DEVICE, DIRECTORY, REGION, STEPS, prepare, prepare_until
 from device_plugin_kubelet import Kubelet
 from device_plugin_process import A100, NODE, PluginProcess, a_node, a_pod, needs_fake_driver
@@ -27,11 +27,7 @@ def test_container_is_prepared_by_the_next_process_after_a_kill(step: str, host:
     directory.mkdir(parents=True)
     (directory / REGION).write_bytes(b"the last run's")
     (directory / "left.tmp").touch()
-    spawn = multiprocessing.get_context("spawn")
-    killed = spawn.Process(target=prepare_until, args=(host, step))
-    killed.start()
-    killed.join()
-    assert -signal.SIGKILL == killed.exitcode
+    assert -signal.SIGKILL == call_in_child(prepare_until, host, step)
     assert all(json.loads(path.read_bytes())["kind"] == KIND for path in (host / "cdi").glob("*.json"))
 
     remove_unfinished(host / "cdi")

@@ -4,13 +4,13 @@ A plugin killed at any step of Prepare or Unprepare: the kubelet's next attempt 
 
 import asyncio
 import json
-import multiprocessing
 import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from unittest.mock import AsyncMock
 
 import pytest
+from device_plugin_child import call_in_child
 from device_plugin_dra_crash import (
     DIRECTORY,
     NAME,
@@ -49,10 +49,7 @@ def killed(function: Callable[[Path, str], None], host: Path, step: str) -> None
 
 def die(function: Callable[[Path, str], None], host: Path, step: str) -> None:
     """Run *function* in a process, which must be killed before *step*."""
-    process = multiprocessing.get_context("spawn").Process(target=function, args=(host, step))
-    process.start()
-    process.join()
-    assert -signal.SIGKILL == process.exitcode
+    assert -signal.SIGKILL == call_in_child(function, host, step)
 
 
 def assert_prepared(host: Path) -> None:

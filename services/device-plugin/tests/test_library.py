@@ -2,11 +2,11 @@
 The library in the hook directory.
 """
 
-import multiprocessing
 import signal
 from pathlib import Path
 
 import pytest
+from device_plugin_child import call_in_child
 from device_plugin_crash import LIBRARY_STEPS, install_library, install_until
 
 from hami_device_plugin.adapters import library
@@ -30,10 +30,7 @@ def test_library_whose_installation_is_killed_is_absent_or_whole(step: str, host
     (host / "vgpu").mkdir()
     (host / "vgpu/libvgpu.so.1").write_bytes(b"old")
     (host / "source.so").write_bytes(b"new" * 100_000)
-    killed = multiprocessing.get_context("spawn").Process(target=install_until, args=(host, step))
-    killed.start()
-    killed.join()
-    assert -signal.SIGKILL == killed.exitcode
+    assert -signal.SIGKILL == call_in_child(install_until, host, step)
     assert not (host / "vgpu/libvgpu.so.2").exists()
 
     install_library(host)

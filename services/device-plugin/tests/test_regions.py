@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from device_plugin_capabilities import call_in_child
+from device_plugin_capabilities import call_with_capabilities
 
 from hami_device_plugin.adapters import regions
 from hami_device_plugin.adapters.files import SELINUX, label_for_containers
@@ -159,7 +159,7 @@ def test_directory_that_a_container_took_over_is_replaced(
     os.chown(region.parent, TENANT, TENANT)
     region.parent.chmod(mode)
 
-    call_in_child(has_fowner, prepare_region, region)
+    call_with_capabilities(has_fowner, prepare_region, region)
 
     assert (0o755, os.geteuid()) == (region.parent.stat().st_mode & 0o7777, region.parent.stat().st_uid)
     assert (["r.cache"], bytes(8)) == (names(region.parent), region.read_bytes())
@@ -171,7 +171,7 @@ def test_region_that_a_container_took_over_is_writable_again(has_fowner: bool, r
     region.chmod(0o600)
     os.chown(region, TENANT, TENANT)
 
-    call_in_child(has_fowner, prepare_region, region)
+    call_with_capabilities(has_fowner, prepare_region, region)
 
     assert 0o666 == region.stat().st_mode & 0o777
     assert not any(region.read_bytes())

@@ -3,12 +3,12 @@ A process killed by SIGKILL while it creates or destroys a MIG instance: the nex
 """
 
 import json
-import multiprocessing
 import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
+from device_plugin_child import call_in_child
 from device_plugin_mig_crash import Step, plugin
 from device_plugin_process import DEVICES, needs_fake_driver
 
@@ -75,9 +75,6 @@ def run(host: Path, what: str, step: Step | None = None) -> dict[str, Any]:
     """Do *what* in a process on the Node *host*, killed at *step*; return its exit code and what it saw at the end."""
     (host / "hardware").mkdir(exist_ok=True)
     (host / "hardware/devices.csv").write_text(DEVICES)
-    spawn = multiprocessing.get_context("spawn")
-    process = spawn.Process(target=plugin, args=(host, what, step))
-    process.start()
-    process.join()
+    code = call_in_child(plugin, host, what, step)
     seen = host / "seen.json"
-    return {"exit": process.exitcode, **(json.loads(seen.read_text()) if seen.exists() else {})}
+    return {"exit": code, **(json.loads(seen.read_text()) if seen.exists() else {})}
