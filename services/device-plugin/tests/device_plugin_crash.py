@@ -107,6 +107,15 @@ def _die(*_args: object, **_kwargs: object) -> NoReturn:
     raise AssertionError("killed")
 
 
+WRITES: dict[str, tuple[Any, str, int]] = {
+    "writing the limits": (preparation, "write_limits", 0),
+    "making a file for the limits": (atomic_file, "_new_temporary", 0),
+    "renaming the limits": (Path, "replace", 0),
+    "writing the spec": (cdi_files, "write_spec", 0),
+    "making a file for the spec": (atomic_file, "_new_temporary", 1),
+    "renaming the spec": (Path, "replace", 1),
+}
+"""The steps that write what a container gets, by step: the function called next, and how often it was called before."""
 STEPS: dict[str, tuple[Any, str, int]] = {
     "asking who owns the replicas": (identity, "owner", 0),
     "preparing the region": (preparation, "prepare_region", 0),
@@ -114,12 +123,7 @@ STEPS: dict[str, tuple[Any, str, int]] = {
     "making the new directory": (Path, "mkdir", 0),
     "moving the region": (Path, "is_symlink", 0),
     "clearing the last run's region": (regions, "_clear", 0),
-    "writing the limits": (preparation, "write_limits", 0),
-    "making a file for the limits": (atomic_file, "_new_temporary", 0),
-    "renaming the limits": (Path, "replace", 0),
-    "writing the spec": (cdi_files, "write_spec", 0),
-    "making a file for the spec": (atomic_file, "_new_temporary", 1),
-    "renaming the spec": (Path, "replace", 1),
+    **WRITES,
     "letting the runtime notice": (asyncio, "sleep", 0),
 }
 """By step, the function that is called next, and how often it was called before."""

@@ -10,7 +10,7 @@ from typing import Any
 from unittest.mock import AsyncMock, Mock
 
 from device_plugin_builders import VENDOR
-from device_plugin_crash import RESOURCE, an_allocator, die_before
+from device_plugin_crash import RESOURCE, WRITES, an_allocator, die_before
 from device_plugin_dra import a_claim, a_result, a_user
 from device_plugin_process import A100, NODE, T4, a_pod
 
@@ -155,12 +155,7 @@ TOKEN_STEPS: dict[str, tuple[Any, str, int]] = {
     "deciding what the tokens grant": (tokens_module, "token_grant", 0),
     "preparing the region": (preparation, "keep_region", 0),
     "making the region": (regions, "_create", 0),
-    "writing the limits": (preparation, "write_limits", 0),
-    "making a file for the limits": (atomic_file, "_new_temporary", 0),
-    "renaming the limits": (Path, "replace", 0),
-    "writing the spec": (cdi_files, "write_spec", 0),
-    "making a file for the spec": (atomic_file, "_new_temporary", 1),
-    "renaming the spec": (Path, "replace", 1),
+    **WRITES,
 }
 UNPREPARE_STEPS: dict[str, tuple[Any, str, int]] = {
     "finding the specs": (cdi_files, "claim_specs", 0),
