@@ -128,6 +128,23 @@ async def test_pod_on_a_node_with_a_device_plugin_is_bound_in_one_binding(
         assert {"GPU-n1": [1, 1000, 0]} == promises(scheduler.cluster, "n1")
 
 
+@pytest.mark.parametrize("weights", ["core=1", "what", '{"core": 1e999}'])
+async def test_pod_that_was_changed_since_the_filter_is_not_bound(api: ApiServer, tmp_path: Path, weights: str) -> None:
+    """Its author may write what nobody can read. What was reserved for it is free again."""
+    api.put("nodes", a_node("n1", a_device("GPU-n1")))
+    map_count(api, TOKEN_CLASS)
+    async with running(api, tmp_path, has_dra=True) as scheduler:
+        await knows_the_class(scheduler)
+        pod = api.put("pods", a_pod())
+        assert ["n1"] == (await scheduler.post("/filter", {"Pod": pod, "NodeNames": ["n1"]}))["NodeNames"]
+        annotations = {"hami.io/device-scoring-weights": weights}
+        api.put("pods", {**pod, "metadata": {**pod["metadata"], "annotations": annotations}})
+
+        assert "was changed after its devices were chosen" in await scheduler.bind(pod, "n1")
+
+        assert {} == promises(scheduler.cluster, "n1")
+
+
 async def test_scheduler_that_starts_knows_the_device_class_at_once(
     api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

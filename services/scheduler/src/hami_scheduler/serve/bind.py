@@ -98,7 +98,7 @@ async def _look_again(context: Context, grant: Grant, *, needs_claim: bool) -> N
     reserved = context.cluster.reservations.get(grant.uid)
     if pod is None or reserved is None or reserved.basis is None:
         return
-    if reserved.basis.request == read_request(pod, context.cluster.vendors, context.settings.policies):
+    if context.is_unchanged(reserved.basis, pod):
         reserved.basis = replace(reserved.basis, version=pod_version(pod))
 
 

@@ -20,10 +20,8 @@ from hami_scheduler.serve.context import Context, pod_version
 from hami_scheduler.state.ledger import shortfall
 from hami_scheduler.state.reservation import Basis
 from hami_scheduler.values.grant import Grant
-from hami_scheduler.values.request import read_request
 from hamicommon.model import Object
 from hamicommon.wire import keys
-from hamicommon.wire.errors import DecodeError
 
 _TRIES = 5
 """Bindings sent for one call, if the Pod changes each time. Each is preceded by two reads, which is pause enough."""
@@ -143,13 +141,7 @@ def _version_to_bind(context: Context, plan: BindPlan, basis: Basis | None, pod:
     """
     if pod is None or not plan.is_possible_for(pod):
         raise ApiRefusedError(_not_bound(plan, pod, why_not))
-    try:
-        is_same = basis is None or basis.request == read_request(
-            pod, context.cluster.vendors, context.settings.policies
-        )
-    except DecodeError:
-        is_same = False
-    if not is_same:
+    if basis is not None and not context.is_unchanged(basis, pod):
         raise BindError(f"Pod {plan.namespace}/{plan.name} was changed after its devices were chosen")
     return pod_version(pod)
 

@@ -148,6 +148,13 @@ class Context:
         """Return the basis of a choice that is made now for *pod*, which asks *request*."""
         return Basis(pod_version(pod), request, self.term())
 
+    def is_unchanged(self, basis: Basis, pod: Object) -> bool:
+        """Return whether *pod* still asks for what the choice of *basis* was made for."""
+        try:
+            return basis.request == read_request(pod, self.cluster.vendors, self.settings.policies)
+        except DecodeError:
+            return False
+
     async def read_when_ready(self, pod: Object) -> PodRequest:
         """
         Return what *pod* asks, once decisions can be made.
